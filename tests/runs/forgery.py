@@ -16,36 +16,15 @@ from torch import Tensor, nn
 from almakit import Run, evaluate
 from almakit.runs.store import ChunkRow, Store, database
 
-RESULTS = (
-    "status",
-    "distance",
-    "prediction",
-    "top",
-    "fooled",
-    "measured",
-    "l0",
-    "l1",
-    "l2",
-    "linf",
-    "ssim",
-    "ciede2000",
-    "fooled_8bit",
-    "measured_8bit",
-    "slot",
-    "target",
-    "round",
-)
-IMAGES = ("id", "sha256", "label", "target", "chunk", "prediction", "top")
-ATTACKS = ("text", "distance", "minimal", "targeted", "settings")
-CHUNKS = ("images", "file", "sha256")
-META = ("images", "classes", "weights_sha256", "data_sha256", "model", "data", "spec_sha256")
-NUMBERS = [
-    *(("results", name) for name in RESULTS),
-    *(("images", name) for name in IMAGES),
-    *(("attacks", name) for name in ATTACKS),
-    *(("chunks", name) for name in CHUNKS),
-    *(("meta", name) for name in META),
-]
+RESULTS = "status distance prediction top fooled measured l0 l1 l2 linf ssim ciede2000 fooled_8bit measured_8bit slot"
+COLUMNS = {
+    "results": (*RESULTS.split(), "target", "round"),
+    "images": ("id", "sha256", "label", "target", "chunk", "prediction", "top"),
+    "attacks": ("text", "distance", "minimal", "targeted", "settings"),
+    "chunks": ("images", "file", "sha256"),
+    "meta": ("images", "classes", "weights_sha256", "data_sha256", "model", "data", "spec_sha256"),
+}
+NUMBERS = [(table, column) for table, columns in COLUMNS.items() for column in columns]
 """Every stored number and word that a report uses and that can be computed again. Not among them, for nobody can:
 forwards, backwards, seconds, reasons, courses (traces), titles, preflight's findings, the environment."""
 
@@ -70,12 +49,8 @@ def colour_run(out: Path, **settings: Any) -> Run:
     labels, targets = logits.topk(2).indices.T.clone()
     targets[3] = int(labels[3])
     labels[3] = (labels[3] + 1) % 5
-    arguments = {
-        "attacks": ["alma(distance=l2, steps=12)", "alma(distance=ciede2000, steps=12)"],
-        "batch_size": 4,
-        "targets": targets,
-        **settings,
-    }
+    attacks = ["alma(distance=l2, steps=12)", "alma(distance=ciede2000, steps=12)"]
+    arguments = {"attacks": attacks, "batch_size": 4, "targets": targets, **settings}
     return evaluate(Colours(), (x, labels), out=out, **arguments)  # type: ignore[arg-type]
 
 
@@ -100,10 +75,8 @@ def alter(folder: Path, table: str, column: str, draw: random.Random) -> str:
 
     def change(db: sqlite3.Connection) -> None:
         if table == "meta":
-            keys, chosen = (
-                ["key"],
-                [(column, *db.execute("SELECT value FROM meta WHERE key = ?", (column,)).fetchone())],
-            )
+            (found,) = db.execute("SELECT value FROM meta WHERE key = ?", (column,)).fetchall()
+            keys, chosen = ["key"], [(column, *found)]
             name = "value"
         else:
             keys = [row[1] for row in db.execute(f"PRAGMA table_info({table})") if row[5]]

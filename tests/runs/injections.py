@@ -13,6 +13,7 @@ import ctypes
 import multiprocessing
 import os
 import random
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -92,18 +93,9 @@ class Arena:
     # Runs.
 
     def command(self, out: Path) -> list[str]:
-        flags = [
-            "run",
-            "--model",
-            f"{self.source}:fragile",
-            "--data",
-            f"{self.source}:data",
-            "--batch-size",
-            "8",
-            "--out",
-            str(out),
-            "--quiet",
-        ]
+        flags = (
+            f"run --model {self.source}:fragile --data {self.source}:data --batch-size 8 --out {out} --quiet".split()
+        )
         return flags + [part for attack in ATTACKS for part in ("--attack", attack)]
 
     def start(self, out: Path, harm: tuple[Any, ...] = (), **environment: str) -> tuple[Any, Path]:
@@ -195,6 +187,7 @@ class Arena:
         before = finished(out)
         os.kill(process.pid, number)
         code, words = self.end(process, said)
+        assert _rows(out, "SELECT outcome FROM sessions")[-1:] == [(f"interrupted by {number.name}",)]
         return self.judged(number.name, out, before, code, words, (130,), "Re-run the same command to resume.")
 
     def interrupted(self) -> Injected:
@@ -205,17 +198,11 @@ class Arena:
         kilobytes it may have."""
         out, size = self.fresh(), self.random.randint(90, most)
         out.mkdir()
-        mounted = (
-            subprocess.run(
-                ["mount", "-t", "tmpfs", "-o", f"size={size}k", "none", str(out)], capture_output=True
-            ).returncode
-            == 0
-        )
+        mount = f"mount -t tmpfs -o size={size}k none {out}".split()
+        mounted = subprocess.run(mount, capture_output=True).returncode == 0
         try:
             code, said = self.run(out, () if mounted else ("file size", 1000 * self.random.randint(40, 75)))
-            if (
-                code == 0 and mounted and size > 160
-            ):  # The whole run fitted: no fault was injected. The finished folder alone is larger than 160.
+            if code == 0 and mounted and size > 160:  # the whole run fitted: no fault was injected
                 return self.full_disk(size - 1)
             before = finished(out)
             if mounted:
@@ -246,7 +233,7 @@ class Arena:
         from almakit.runs.failures import Corrupt
 
         out = self.fresh()
-        self.run(out)
+        shutil.copytree(self.place / "calm", out)
         file = self.random.choice(sorted(out.rglob("*.safetensors")))
         content = bytearray(file.read_bytes())
         for _ in range(self.random.randint(1, 3)):

@@ -49,13 +49,8 @@ def test_the_summary_has_the_medians_and_the_report_draws_them(run: Run, tmp_pat
         assert (row["median"] is None and np.isinf(middle)) or row["median"] == pytest.approx(middle)
     assert minimal["course"][-1]["median"] == pytest.approx(minimal["median_attacked"]["value"])
     written = draw_courses(subjects.load([run.folder]), tmp_path)
-    assert [path.name for path in written] == ["courses.svg", "courses.pdf", "courses.png"] and all(
-        path.stat().st_size > 2000 for path in written
-    )
-    assert (
-        main(["report", str(run.folder), "--out", str(tmp_path / "report")]) == 0
-        and (tmp_path / "report" / "courses.pdf").is_file()
-    )
+    assert [path.name for path in written] == ["courses.svg", "courses.pdf", "courses.png"]
+    assert all(path.stat().st_size > 2000 for path in written)
 
 
 def test_a_folder_of_before_is_read_verified_and_has_no_course(run: Run, tmp_path: Path) -> None:

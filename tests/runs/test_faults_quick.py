@@ -3,12 +3,16 @@ with a sentence."""
 
 from __future__ import annotations
 
+import shutil
 import signal
 import sqlite3
 
 import pytest
-from runs.injections import CHUNKS, FAULTS, Arena, finished
+from runs.injections import FAULTS, Arena, finished, wrong_rows
 from runs.small_runs import contents
+
+from almakit import Run
+from almakit.runs.failures import Corrupt
 
 
 @pytest.fixture(scope="module")
@@ -16,11 +20,15 @@ def arena(tmp_path_factory):
     return Arena(tmp_path_factory.mktemp("arena"), seed=7)
 
 
-@pytest.mark.parametrize("times", [1, pytest.param(3, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_run_survives(arena, fault, times):
-    for _ in range(times):
-        injected = FAULTS[fault](arena)
+QUICK = ("killed", "sigterm", "disk", "read-only", "log")
+"""What only a process of its own can show; the other faults and more of these are thrown every night."""
+
+
+@pytest.mark.parametrize("fault", [*QUICK, *(pytest.param(f"{name} x 3", marks=pytest.mark.slow) for name in FAULTS)])
+def test_a_run_survives(arena, fault):
+    name, _, times = fault.partition(" x ")
+    for _ in range(int(times or 1)):
+        injected = FAULTS[name](arena)
         assert injected.survived, f"{injected.fault}: {injected.why}"
         assert injected.lost == 0
 
@@ -28,7 +36,7 @@ def test_a_run_survives(arena, fault, times):
 def test_a_kill_costs_no_more_than_the_chunk_in_flight(arena):
     out, passes = arena.fresh(), [arena.place / "whole-passes", arena.place / "killed-passes"]
     assert arena.run(arena.fresh(), PASSES=str(passes[0]))[0] == 0
-    for moment in (2, 5, 8):
+    for moment in (2, 8):
         process, said = arena.start(out, PASSES=str(passes[1]), SLOW="0.01")
         arena.until(process, out, moment)
         before = finished(out)
@@ -38,40 +46,17 @@ def test_a_kill_costs_no_more_than_the_chunk_in_flight(arena):
     assert contents(out) == arena.expected
     needed, used = (len(place.read_text().splitlines()) for place in passes)
     chunk, preflight = 12 + 4, 12  # preflight looks at the model each time
-    assert needed < used <= needed + 3 * (chunk + preflight)
-
-
-def test_a_limit_on_file_sizes_is_a_sentence(arena):
-    out = arena.fresh()
-    code, said = arena.run(out, ("file size", 70000))
-    assert code == 1 and "Traceback" not in said and "same command resumes" in said, said
-    assert arena.run(out)[0] == 0 and contents(out) == arena.expected
-
-
-def test_the_ending_of_a_session_is_recorded(arena):
-    out = arena.fresh()
-    process, said = arena.start(out, SLOW="0.01")
-    arena.until(process, out, 7)
-    process.terminate()
-    assert arena.end(process, said)[0] == 130 and 7 <= len(finished(out)) < CHUNKS
-    with sqlite3.connect(out / "records.sqlite") as db:
-        assert db.execute("SELECT outcome FROM sessions").fetchall() == [("interrupted by SIGTERM",)]
-    db.close()
+    assert needed < used <= needed + 2 * (chunk + preflight)
 
 
 def test_the_judge_can_find_fault(arena):
     """A harness that forgives everything would prove nothing: a number changed behind the database's back is
     noticed."""
     out = arena.fresh()
-    arena.run(out)
+    shutil.copytree(arena.place / "calm", out)
     with sqlite3.connect(out / "records.sqlite") as db:
         db.execute("UPDATE results SET measured = measured * 0.5 WHERE attack = 0 AND image = 5")
     db.close()
-    from runs.injections import wrong_rows
-
-    from almakit import Run
-    from almakit.runs.failures import Corrupt
-
     assert wrong_rows(out, arena.expected) == 1
     with pytest.raises(Corrupt, match="not the ones that were written"):
         Run(out).records  # noqa: B018

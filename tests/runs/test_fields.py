@@ -15,25 +15,9 @@ from almakit.runs.store import fields as table
 from almakit.runs.store.fields import Stored
 from almakit.runs.store.records import MEASURED, AttackInfo, ChunkKey, ChunkRow, ImageInfo, Record
 
-RECORD = Record(
-    1,
-    2,
-    3,
-    "success",
-    None,
-    0.5,
-    7,
-    6,
-    4,
-    ((4, 0.75), (1, 0.25)),
-    True,
-    0.5,
-    dict.fromkeys(MEASURED, 0.25),
-    False,
-    None,
-    0,
-    5,
-)
+TOP, MEASURES = ((4, 0.75), (1, 0.25)), dict.fromkeys(MEASURED, 0.25)
+RECORD = Record(1, 2, 3, "success", None, 0.5, 7, 6, 4, TOP, True, 0.5, MEASURES, slot=0, round=5)
+NOTHING = {"target": None, "distance": math.inf, "prediction": None, "top": (), "fooled": False, "measured": None}
 
 
 @dataclass(frozen=True)
@@ -50,17 +34,7 @@ class Grown:
     "value",
     [
         RECORD,
-        replace(
-            RECORD,
-            target=None,
-            distance=math.inf,
-            prediction=None,
-            top=(),
-            fooled=False,
-            measured=None,
-            measures=dict.fromkeys(MEASURED),
-            slot=None,
-        ),
+        replace(RECORD, **NOTHING, measures=dict.fromkeys(MEASURED), slot=None),
         AttackInfo(0, "ddn", "DDN", "l2", True, False, "a paper", "a step", {"epsilon": math.inf, "steps": 3}),
         ImageInfo(9, "a/b.png", "0" * 64, 3, None, 1, -1, ()),
         ChunkRow(ChunkKey("attack", 1, 2, 3), "a/b", "0" * 64, 8, 4, 0.5, 7, "1" * 64),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from runs.small_runs import source_file
+from runs.small_runs import small_run, source_file
 
 from almakit import Run
 from almakit.cli.main import main
@@ -17,13 +17,10 @@ ONE = ["ddn(steps=5)"]
 
 @pytest.fixture
 def no_clock(monkeypatch):
-    """Whoever asks a clock for a default fails."""
+    def refuse(*_):
+        raise AssertionError("a default was measured")
 
-    def refuse(*_, **__):
-        raise AssertionError("a clock was asked")
-
-    for name in ("measured_batch_size",):
-        monkeypatch.setattr(checks, name, refuse)
+    monkeypatch.setattr(checks, "measured_batch_size", refuse)
 
 
 def test_nothing_is_measured_by_default(no_clock, tmp_path):
@@ -37,14 +34,10 @@ def test_nothing_is_measured_by_default(no_clock, tmp_path):
 
 
 def test_shards_need_no_batch_size_but_cannot_measure(no_clock, tmp_path):
-    from runs.small_runs import Net, images
-
-    from almakit import evaluate
-
     for number in range(2):
-        evaluate(Net(), images(), ONE, tmp_path / "run", shard=(number, 2))
+        small_run(tmp_path / "run", attacks=ONE, shard=(number, 2), batch_size="default")
     with pytest.raises(BadInput, match="--batch-size auto"):
-        evaluate(Net(), images(), ONE, tmp_path / "other", shard=(0, 2), batch_size="auto")
+        small_run(tmp_path / "other", attacks=ONE, shard=(0, 2), batch_size="auto")
 
 
 def test_the_rule():

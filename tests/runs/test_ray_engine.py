@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from runs.ray_injections import Cluster, RayArena, Slow, Watcher
-from runs.small_runs import Net, contents, images, small_run, source_file
+from runs.ray_injections import Cluster, RayArena, Watcher
+from runs.small_runs import ATTACKS, Net, contents, images, small_run, source_file
 
 from almakit import Run
 from almakit.cli.main import main
@@ -97,31 +97,12 @@ def test_a_mistake_ends_the_run_with_its_sentence(arena, tmp_path, monkeypatch):
 @pytest.mark.slow  # needs the cluster
 def test_a_users_file_travels_and_the_command_line_knows_the_engine(arena, tmp_path, capsys):
     source = source_file(tmp_path)
-    flags = [
-        "run",
-        "--model",
-        f"{source}:model",
-        "--data",
-        f"{source}:data",
-        "--attack",
-        "alma(distance=l2, steps=12)",
-        "--batch-size",
-        "8",
-    ]
+    flags = [*f"run --model {source}:model --data {source}:data --batch-size 8".split(), "--attack", ATTACKS[0]]
     assert main([*flags, "--out", str(tmp_path / "ray"), "--engine", "ray", "--address", "auto"]) == 0
     assert "Ray: " in capsys.readouterr().err
     assert main([*flags, "--out", str(tmp_path / "local"), "--quiet"]) == 0
     assert contents(tmp_path / "ray") == contents(tmp_path / "local")
     assert Run(tmp_path / "ray").sessions[0]["environment"]["engine"] == "ray"
-
-
-@pytest.mark.slow  # needs the cluster
-def test_label_maps_travel_with_their_images(arena, tmp_path):
-    flags = ["run", "--model", "scenes/unet-small", "--data", "scenes", "--limit", "5", "--batch-size", "2", "--quiet"]
-    flags += ["--goal", "pixels(share=0.5)", "--attack", "ddn(steps=8)"]
-    assert main([*flags, "--out", str(tmp_path / "ray"), "--engine", "ray", "--address", "auto"]) in (0, 4)
-    assert main([*flags, "--out", str(tmp_path / "local")]) in (0, 4)
-    assert contents(tmp_path / "ray") == contents(tmp_path / "local")
 
 
 TABLE = """
@@ -138,14 +119,16 @@ def lender():
 
 
 @pytest.mark.slow  # needs the cluster
-@pytest.mark.parametrize("more", [[], ["--surrogate", "net.py:lender"], ["--goal", "threshold(above=0.5)"]])
-def test_tables_surrogates_and_goals_travel(arena, tmp_path, monkeypatch, more):
+@pytest.mark.parametrize("more", ["", "--surrogate net.py:lender", "--goal threshold(above=0.5)", "scenes"])
+def test_tables_surrogates_goals_and_label_maps_travel(arena, tmp_path, monkeypatch, more):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "net.py").write_text(TABLE)
     rows = [f"{place},{place % 3},{10 - place},{place % 2}" for place in range(11)]
     (tmp_path / "rows.csv").write_text("\n".join(["a,b,c,y", *rows]))
-    flags = ["run", "--model", "net.py:build", "--data", "table:rows.csv?label=y&integer=b", "--quiet", *more]
-    flags += ["--attack", "ddn(steps=8)", "--batch-size", "3", "--no-preflight"]
+    flags = f"--model net.py:build --data table:rows.csv?label=y&integer=b --no-preflight {more}"
+    if more == "scenes":
+        flags = "--model scenes/unet-small --data scenes --limit 5 --goal pixels(share=0.5)"
+    flags = f"run {flags} --attack ddn(steps=8) --batch-size 3 --quiet".split()
     assert main([*flags, "--out", "ray", "--engine", "ray", "--address", "auto"]) in (0, 4)
     assert main([*flags, "--out", "local"]) in (0, 4)
     assert contents(tmp_path / "ray") == contents(tmp_path / "local")
@@ -168,17 +151,7 @@ def test_what_cannot_travel_is_a_sentence(arena, tmp_path):
 
 def test_mistakes_are_sentences(tmp_path, capsys):
     source = source_file(tmp_path)
-    flags = [
-        "run",
-        "--model",
-        f"{source}:model",
-        "--data",
-        f"{source}:data",
-        "--attack",
-        "alma(distance=l2, steps=2)",
-        "--out",
-        str(tmp_path / "a"),
-    ]
+    flags = f"run --model {source}:model --data {source}:data --attack ddn(steps=2) --out {tmp_path / 'a'}".split()
     assert main([*flags, "--address", "auto"]) == 2 and "--engine ray" in capsys.readouterr().err
     assert main([*flags, "--engine", "ray", "--workers", "0"]) == 2 and "at least 1" in capsys.readouterr().err
     with pytest.raises(BadInput, match="no engine 'spark'"):
@@ -196,8 +169,3 @@ def test_no_cluster_is_a_sentence(tmp_path):
     assert f"{Unavailable.__module__}.Unavailable: no Ray cluster answers at '127.0.0.1:1'" in done.stderr, done.stderr[
         -600:
     ]
-
-
-def test_the_slow_network_is_the_small_one(tmp_path):
-    x, _ = images(4)
-    assert torch.equal(Slow(tmp_path / "pids", 0.0)(x), Net()(x))

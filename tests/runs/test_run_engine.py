@@ -13,11 +13,10 @@ from runs.small_runs import ATTACKS, Failing, Net, contents, images, small_run
 from almakit import Run, evaluate
 from almakit.attacks import get
 from almakit.core.oracle import steady
-from almakit.errors import AlmakitError, BadInput
+from almakit.errors import AlmakitError
 from almakit.runs.failures import Refused, SpecChanged, StoreError
 from almakit.runs.merge import merge
 from almakit.runs.model import open_model
-from almakit.runs.spec import RunSpec
 from almakit.runs.store import files
 from almakit.runs.verify import verify_run
 
@@ -45,13 +44,8 @@ def test_records_are_what_the_attack_found(whole):
 
 def test_an_already_wrong_image_counts_zero_and_stores_nothing(whole):
     record = whole.records_of(0)[3]
-    assert (record.status, record.distance, record.slot, record.fooled, record.verified) == (
-        "already-wrong",
-        0.0,
-        None,
-        True,
-        0.0,
-    )
+    assert (record.status, record.distance, record.slot) == ("already-wrong", 0.0, None)
+    assert record.fooled and record.verified == 0
     assert whole.images[3].prediction != whole.images[3].label
 
 
@@ -125,11 +119,6 @@ def test_shards_of_different_runs_are_not_joined(tmp_path):
         merge([tmp_path / "a", tmp_path / "b"])
 
 
-def test_shards_need_a_fixed_grid(tmp_path):
-    with pytest.raises(BadInput, match="grid"):
-        small_run(tmp_path, shard=(0, 2), batch_size="auto")
-
-
 def assert_alike(run: Run, whole: Run) -> None:
     """Same status, medians within 0.1 %, 99 % of the distances within 1 %."""
     for info in whole.attacks:
@@ -140,19 +129,12 @@ def assert_alike(run: Run, whole: Run) -> None:
         assert np.mean(np.abs(a - b) <= 0.01 * b) >= 0.99
 
 
-@pytest.mark.parametrize("size", [1, 7, 64])
-def test_other_batch_sizes_change_nothing_that_matters(whole, tmp_path, size):
-    assert_alike(small_run(tmp_path, batch_size=size), whole)
+REAL = {"model": "mnist/smallcnn-tiny", "data": "mnist-demo", "attacks": ["alma(distance=l2, steps=40)"], "limit": 8}
 
 
-def test_other_batch_sizes_change_nothing_that_matters_on_a_real_network():
-    settings = {
-        "model": "mnist/smallcnn-tiny",
-        "data": "mnist-demo",
-        "attacks": ["alma(distance=l2, steps=40)"],
-        "limit": 8,
-        "dtype": "float64",  # forty steps amplify what float32 kernels round differently for other batch sizes
-    }
+@pytest.mark.parametrize("settings", [{"limit": 16}, REAL | {"dtype": "float64"}], ids=["small", "real"])
+def test_other_batch_sizes_change_nothing_that_matters(settings):
+    """In float32 forty steps amplify what kernels round differently for other batch sizes."""
     whole = small_run(None, batch_size=8, **settings)
     for size in (1, 7):
         assert_alike(small_run(None, batch_size=size, **settings), whole)
@@ -172,13 +154,11 @@ def test_tiny_batches_are_filled_up_and_gradients_stay_the_images_own():
 
 
 def test_auto_records_the_size_it_chose_and_a_resume_keeps_it(tmp_path):
-    run = small_run(tmp_path, batch_size="auto")
+    run, model = small_run(tmp_path, batch_size="auto"), Net()
     size = run.spec.batch_size
     assert isinstance(size, int) and 1 <= size <= 40
-    model = Net()
-    assert small_run(tmp_path, model=model, batch_size="auto").spec.batch_size == size and model.passes == -(
-        -16 // size
-    )
+    assert small_run(tmp_path, model=model, batch_size="auto").spec.batch_size == size
+    assert model.passes == -(-16 // size)
     assert run.meta["spec_sha256"] == run.spec.sha256
 
 
@@ -206,11 +186,6 @@ def test_changed_weights_and_data_are_refused(whole):
     x[5, 0, 0, 0] = 0.5
     with pytest.raises(SpecChanged, match="first that differs is 5"):
         small_run(whole.folder, data=(x, labels))
-
-
-def test_the_spec_in_the_folder_is_a_config(whole):
-    spec = RunSpec.from_toml(whole.folder / "run.toml")
-    assert spec.attacks == tuple(ATTACKS) and spec.sha256 == whole.meta["spec_sha256"]
 
 
 def test_preflight_refuses_and_can_be_allowed(tmp_path):
@@ -308,8 +283,8 @@ def test_a_verdict_that_runs_out_of_memory_goes_on_with_fewer_images(whole, tmp_
             return super().forward(x)
 
     model = Short()
-    run = small_run(tmp_path, model=model)
+    run = small_run(tmp_path, model=model, data=images(16))
     assert model.refused == 1
     assert [(r.status, r.distance, r.fooled) for r in run.records] == [
-        (r.status, r.distance, r.fooled) for r in whole.records
+        (r.status, r.distance, r.fooled) for r in whole.records if r.image < 16
     ]

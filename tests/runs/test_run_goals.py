@@ -19,18 +19,8 @@ from almakit.runs.spec import RunSpec
 from almakit.runs.threat import goal_name, named, threat_of
 from almakit.runs.verify import verify_run
 
-RUN = [
-    "run",
-    "--model",
-    "mnist/smallcnn-tiny",
-    "--data",
-    "mnist-demo",
-    "--limit",
-    "12",
-    "--attack",
-    "soft-walk(steps=40)",
-    "--quiet",
-]
+RUN = ["run", "--model", "mnist/smallcnn-tiny", "--data", "mnist-demo", "--limit", "12", "--quiet"]
+RUN += ["--attack", "soft-walk(steps=40)"]
 
 
 def logits(images: Tensor) -> Tensor:
@@ -93,7 +83,7 @@ def test_a_users_file_and_a_function(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def test_wrong_goals_are_sentences(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for goal, words in (
-        ("pixels(share=0.5)", "is for data with label maps"),
+        ("pixels(share=0.5)", "is for label maps"),
         ("top-q", "did you mean top-k"),
         ("top-k(k=30)", "at most 9"),
     ):

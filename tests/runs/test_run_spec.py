@@ -15,14 +15,7 @@ from almakit.errors import BadInput
 from almakit.runs.attack_text import build_all, describe, text_of
 from almakit.runs.spec import AUTO, RunSpec, parse_shard
 
-SPEC = RunSpec(
-    model="mnist/smallcnn",
-    data="mnist",
-    attacks=("alma(distance=l2, steps=100)",),
-    limit=200,
-    bits=8,
-    allow=("probabilities",),
-)
+SPEC = RunSpec("mnist/smallcnn", data="mnist", attacks=("alma(distance=l2, steps=100)",), limit=200, bits=8)
 
 texts = st.text(max_size=30)
 specs = st.builds(
@@ -53,33 +46,11 @@ def test_toml_brings_back_the_same_spec(spec, tmp_path_factory):
 
 
 def test_every_setting_that_decides_numbers_changes_the_hash():
-    other = {
-        "model": "m",
-        "data": "d",
-        "attacks": ("ddn",),
-        "limit": 1,
-        "offset": 1,
-        "split": "train",
-        "size": 9,
-        "channels": 3,
-        "seed": 1,
-        "bits": 4,
-        "targets": "next",
-        "budget": 5,
-        "dtype": "float64",
-        "batch_size": 3,
-        "device": "cuda",
-        "traces": 2,
-        "trust": True,
-        "allow": ("x",),
-        "epsilon": ("l2=0.5",),
-        "goal": "pixels(share=0.9)",
-        "surrogate": "mnist/smallcnn",
-        "eot": 4,
-        "votes": 7,
-        "vote_share": 0.9,
-        "stop_within": ("l2=0.5",),
-    }
+    other = {"model": "m", "data": "d", "attacks": ("ddn",), "limit": 1, "offset": 1, "split": "train", "size": 9}
+    other |= {"channels": 3, "seed": 1, "bits": 4, "targets": "next", "budget": 5, "dtype": "float64", "batch_size": 3}
+    other |= {"device": "cuda", "traces": 2, "trust": True, "allow": ("x",), "epsilon": ("l2=0.5",), "eot": 4}
+    other |= {"goal": "pixels(share=0.9)", "surrogate": "mnist/smallcnn", "stop_within": ("l2=0.5",)}
+    other |= {"votes": 7, "vote_share": 0.9}
     for field in fields(RunSpec):
         if field.name in ("mean", "std"):
             changed = replace(SPEC, mean=(0.5,), std=(0.5,))
@@ -106,21 +77,14 @@ def test_auto_takes_what_was_recorded_and_nothing_else_does():
     assert replace(SPEC, batch_size=16).fill(recorded).differences(recorded) == [("batch_size", 16, 48)]
 
 
+WRONG = {"limit": 0, "bits": 17, "dtype": "int8", "batch_size": 0, "targets": "most", "seed": 1.5, "split": "both"}
+
+
 @pytest.mark.parametrize(
-    ("settings", "word"),
-    [
-        ({"limit": 0}, "limit"),
-        ({"bits": 17}, "bits"),
-        ({"dtype": "int8"}, "dtype"),
-        ({"batch_size": 0}, "batch_size"),
-        ({"targets": "most"}, "targets"),
-        ({"mean": (0.5,)}, "std"),
-        ({"seed": 1.5}, "seed"),
-        ({"split": "both"}, "split"),
-    ],
+    "settings", [*({name: value} for name, value in WRONG.items()), {"trust": 1}, {"mean": (0.5,)}]
 )
-def test_bad_settings_are_sentences_that_name_them(settings, word):
-    with pytest.raises(BadInput, match=word):
+def test_bad_settings_are_sentences_that_name_them(settings):
+    with pytest.raises(BadInput, match=next(iter(settings))):
         RunSpec(**settings)
 
 
@@ -152,12 +116,8 @@ def test_shards_are_counted_from_zero():
 def test_an_attack_has_one_text_and_the_text_builds_it():
     first, second = get("alma(steps=20, distance=l1)"), ALMA(distance="l1", steps=20)
     assert text_of(first) == text_of(second) == "alma(distance=l1, steps=20)"
-    for text in (
-        "alma",
-        "alma(distance=linf, epsilon=0.25, ema=false)",
-        "alma(alpha=none, mu=2.0)",
-        "alma(epsilon=scripts, penalty=phr)",
-    ):
+    texts = ["alma(distance=linf, epsilon=0.25, ema=false)", "alma(alpha=none, mu=2.0)", "alma(penalty=phr)"]
+    for text in ("alma", *texts):
         attack = get(text)
         assert get(text_of(attack)) == attack
     assert text_of(get("alma")) == "alma(distance=l2, steps=1000)"
@@ -178,14 +138,8 @@ def test_every_registered_attack_has_a_text_that_builds_it(name):
 
 
 def test_a_function_as_distance_is_named_by_its_code():
-    one, same, other = (
-        ALMA(distance=f)
-        for f in (
-            lambda x, y: (y - x).abs().flatten(1).sum(1),
-            lambda x, y: (y - x).abs().flatten(1).sum(1),
-            lambda x, y: (y - x).square().flatten(1).sum(1),
-        )
-    )
+    norms = [lambda x, y: (y - x).abs().sum(), lambda x, y: (y - x).abs().sum(), lambda x, y: (y - x).square().sum()]
+    one, same, other = (ALMA(distance=norm) for norm in norms)
     assert text_of(one) == text_of(same) != text_of(other)
     assert "#" in describe(one, 0, False).text
 

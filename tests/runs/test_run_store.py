@@ -16,24 +16,9 @@ from almakit.runs.store.records import ImageInfo, Record
 
 
 def record(image: int, distance: float = 1.5) -> Record:
-    return Record(
-        0,
-        image,
-        None,
-        "success",
-        None,
-        distance,
-        10,
-        9,
-        3,
-        ((3, 0.5), (1, 0.25)),
-        True,
-        distance,
-        {"l2": distance},
-        False,
-        None,
-        image,
-    )
+    top = ((3, 0.5), (1, 0.25))
+    more = {"prediction": 3, "top": top, "fooled": True, "measured": distance, "measures": {"l2": distance}}
+    return Record(0, image, None, "success", None, distance, 10, 9, **more, slot=image)
 
 
 def filled(path):
@@ -47,14 +32,10 @@ def filled(path):
 def test_rows_come_back_and_a_repeat_changes_nothing(tmp_path):
     with filled(tmp_path / "records.sqlite") as store:
         first = store.records()
-        assert (
-            [r.distance for r in first] == [1.5, float("inf")]
-            and first[0].top == ((3, 0.5), (1, 0.25))
-            and first[0].seconds == 2.0
-        )
-        store.finish(
-            ChunkRow(ChunkKey(ATTACK, 0, 0), "f", "h", 2, 2, 4.0), 1, records=[record(0), record(1, float("inf"))]
-        )
+        assert [r.distance for r in first] == [1.5, float("inf")] and first[0].seconds == 2.0
+        assert first[0].top == ((3, 0.5), (1, 0.25))
+        again = [record(0), record(1, float("inf"))]
+        store.finish(ChunkRow(ChunkKey(ATTACK, 0, 0), "f", "h", 2, 2, 4.0), 1, records=again)
         assert store.records() == first
 
 
@@ -75,31 +56,15 @@ def test_a_transaction_is_all_or_nothing(tmp_path):
 
 def test_the_finished_database_is_one_plain_file_with_comments(tmp_path):
     run = small_run(tmp_path)
-    assert sorted(p.name for p in tmp_path.iterdir()) == [
-        "adversarials",
-        "originals",
-        "records.lock",
-        "records.sqlite",
-        "run.toml",
-        "summary.json",
-    ]
+    names = "adversarials originals records.lock records.sqlite run.toml summary.json"
+    assert sorted(p.name for p in tmp_path.iterdir()) == names.split()
     with sqlite3.connect(tmp_path / "records.sqlite") as db:
         schema = {name: sql for name, sql in db.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")}
-        assert set(schema) == {
-            "meta",
-            "sessions",
-            "findings",
-            "attacks",
-            "images",
-            "chunks",
-            "results",
-            "traces",
-            "failures",
-        }
+        tables = "meta sessions findings attacks images chunks results traces failures"
+        assert set(schema) == {*tables.split()}
         for sql in schema.values():
-            columns = [
-                line for line in sql.splitlines()[1:] if line.strip() and not line.startswith((")", "  PRIMARY"))
-            ]
+            rows = [line.strip() for line in sql.splitlines()[1:]]
+            columns = [line for line in rows if line and not line.startswith((")", "PRIMARY"))]
             assert sum("--" in line for line in columns) >= len(columns) / 2, sql
         assert all("--" in line for line in schema["results"].splitlines()[1:-2])
         assert db.execute("SELECT count(*), sum(distance IS NULL) FROM results").fetchone() == (80, 0)

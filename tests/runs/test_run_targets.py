@@ -11,6 +11,7 @@ from torch import Tensor
 from almakit import attacks
 from almakit.data.coerce import from_arrays
 from almakit.errors import BadInput, BadModel
+from almakit.runs.merge import merge
 
 ONE = "alma(distance=l2, steps=20)"
 
@@ -51,8 +52,6 @@ def test_all_targets_make_a_record_each_and_the_nearest_is_told(tmp_path):
     )
     for number in range(2):
         small_run(tmp_path / "b", attacks=ONE, targets="all", limit=10, batch_size=4, shard=(number, 2))
-    from almakit.runs.merge import merge
-
     merge([tmp_path / "b"])
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
 
@@ -69,11 +68,7 @@ def test_targets_from_the_data_a_file_and_python_agree(tmp_path):
         small_run(None, data=(x, labels), attacks=ONE, targets=str(table)),
     ]
     assert [r.target for r in runs[0].records] == targets.tolist()
-    assert (
-        [r.distance for r in runs[0].records]
-        == [r.distance for r in runs[1].records]
-        == [r.distance for r in runs[2].records]
-    )
+    assert len({tuple(r.distance for r in run.records) for run in runs}) == 1
 
 
 @pytest.mark.parametrize(
@@ -82,17 +77,12 @@ def test_targets_from_the_data_a_file_and_python_agree(tmp_path):
         ("data", "names no targets"),
         (torch.zeros(3).long(), "3 targets for 12 images"),
         ("missing.csv", "cannot be read"),
+        (images(12)[1], "image 0 equals its label"),
     ],
 )
 def test_targets_that_do_not_fit_are_sentences(targets, words, tmp_path):
     with pytest.raises(BadInput, match=words):
         small_run(tmp_path, data=images(12), attacks=ONE, targets=targets)
-
-
-def test_a_target_equal_to_the_label_names_the_image(tmp_path):
-    x, labels = images(12)
-    with pytest.raises(BadInput, match="image 0 equals its label"):
-        small_run(tmp_path, data=(x, labels), attacks=ONE, targets=labels)
 
 
 class Hungry(Net):
@@ -108,9 +98,9 @@ class Hungry(Net):
 
 def test_running_out_of_memory_halves_the_batch_and_a_resume_remembers(tmp_path):
     # In float64: float32 kernels round differently for other batch sizes, and the steps amplify that.
-    run = small_run(tmp_path, model=Hungry(), preflight=False, attacks=ONE, dtype="float64")
-    assert {chunk.batch for chunk in run.chunks} == {2} and len(run.records) == 40
-    x, labels = images()
+    x, labels = images(16)
+    run = small_run(tmp_path, model=Hungry(), data=(x, labels), preflight=False, attacks=ONE, dtype="float64")
+    assert {chunk.batch for chunk in run.chunks} == {2} and len(run.records) == 16
     pairs = attacks.get(ONE)(Net().double(), x.double(), labels, batch_size=2)
     assert [r.distance for r in run.records] == pytest.approx(pairs.distances.tolist(), rel=1e-6)
     auto = small_run(None, model=Hungry(), preflight=False, attacks=ONE, batch_size="auto", limit=4)

@@ -131,13 +131,6 @@ def test_resume_shards_and_changed_ranges(people: tuple[str, str], tmp_path: Pat
         evaluate(model, table, ATTACKS, tmp_path / "whole", batch_size=8)
 
 
-def test_workers_see_the_same_units(people: tuple[str, str], tmp_path: Path) -> None:
-    model, table = people
-    alone = evaluate(model, table, ATTACKS[1:], batch_size=8)
-    shared = evaluate(model, table, ATTACKS[1:], tmp_path / "shared", batch_size=8, workers=2)
-    assert [record.distance for record in shared.records] == [record.distance for record in alone.records]
-
-
 def test_the_command_line_runs_and_verifies_a_table(
     people: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -74,7 +74,6 @@ def test_not_a_number_fools_nobody():
 
 
 def test_the_batch_size_is_another_one():
-    assert all(verdict.other_batch_size(batch) != batch for batch in range(1, 300))
     sizes = []
 
     def watching(x: torch.Tensor) -> torch.Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from runs.small_runs import Net, contents, images, small_run, source_file
+from runs.small_runs import Net, contents, images, small_run
 from torch.utils.data import DataLoader, TensorDataset
 
 import almakit
@@ -14,12 +14,8 @@ from almakit.core.result import Status
 TEXT = "almakit:standard-v1(distance=linf, epsilon=0.06)"
 
 
-def test_two_workers_and_a_resumed_run_find_the_same(tmp_path) -> None:
-    path = source_file(tmp_path)
+def test_a_resumed_run_finds_the_same(tmp_path) -> None:
     options = {"attacks": [TEXT], "batch_size": 4, "limit": 8}
-    for count in (1, 2):
-        almakit.evaluate(f"{path}:model", f"{path}:data", out=tmp_path / str(count), workers=count, **options)
-    assert contents(tmp_path / "1") == contents(tmp_path / "2")
 
     class Stop(almakit.runs.progress.Progress):
         def advance(self, count: int, detail: str = "") -> None:
@@ -27,9 +23,9 @@ def test_two_workers_and_a_resumed_run_find_the_same(tmp_path) -> None:
                 raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        almakit.evaluate(f"{path}:model", f"{path}:data", out=tmp_path / "3", progress=Stop(), **options)
-    almakit.evaluate(f"{path}:model", f"{path}:data", out=tmp_path / "3", **options)
-    assert contents(tmp_path / "1") == contents(tmp_path / "3")
+        small_run(tmp_path / "stopped", progress=Stop(), **options)
+    small_run(tmp_path / "stopped", **options)
+    assert contents(tmp_path / "stopped") == contents(small_run(tmp_path / "whole", **options).folder)
 
 
 def test_a_run_and_the_function_agree(tmp_path) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from runs.small_runs import Net, contents, images, small_run, source_file
 
-from almakit import attack, evaluate
+from almakit import attack
 from almakit.cli.main import main
 from almakit.core.oracle import steady
 from almakit.errors import BadInput
@@ -45,14 +45,6 @@ def test_a_run_stops_each_attack_at_its_distance_s_radius_and_resumes(tmp_path):
     assert contents(tmp_path / "run") == stored
     with pytest.raises(SpecChanged, match="stop_within is not given now and was"):
         small_run(tmp_path / "run", attacks=ATTACKS)
-
-
-def test_two_workers_stop_at_the_same_queries(tmp_path):
-    path = source_file(tmp_path)
-    options = {"attacks": ["ddn(steps=8)"], "stop_within": 0.3, "batch_size": 8}
-    for count in (1, 2):
-        evaluate(f"{path}:model", f"{path}:data", out=tmp_path / str(count), workers=count, **options)
-    assert contents(tmp_path / "1") == contents(tmp_path / "2")
 
 
 def test_the_command_line_takes_a_radius_for_each_distance(tmp_path, capsys):

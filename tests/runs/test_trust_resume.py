@@ -140,20 +140,8 @@ def test_item_8_a_changed_helper_beside_the_model_is_refused(module, file, tmp_p
         MODEL.format(module=module) + "\ndef data():\n    from runs.small_runs import images\n    return images()\n"
     )
     helper.write_text("def scale():\n    return 1.0\n")
-    command = [
-        "run",
-        "--model",
-        f"{source}:model",
-        "--data",
-        f"{source}:data",
-        "--attack",
-        ATTACKS[0],
-        "--batch-size",
-        "8",
-        "--out",
-        str(tmp_path / "run"),
-        "--quiet",
-    ]
+    command = f"run --model {source}:model --data {source}:data --batch-size 8 --out {tmp_path / 'run'} --quiet".split()
+    command += ["--attack", ATTACKS[0]]
     assert main(command) == 0
     helper.write_text("def scale():\n    return 1.0 + 0  # the same, for all that is known of it\n")
     assert main(command) == 1

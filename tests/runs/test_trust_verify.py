@@ -86,20 +86,8 @@ def test_the_report_no_longer_shows_a_tenth_without_a_word(tmp_path, capsys):
     """As it was reported: measured times 0.1 in the database, with valid sums; and without any, as in a folder of an
     earlier almakit."""
     source = source_file(tmp_path)
-    command = [
-        "run",
-        "--model",
-        f"{source}:model",
-        "--data",
-        f"{source}:data",
-        "--attack",
-        ATTACKS[0],
-        "--batch-size",
-        "8",
-        "--quiet",
-        "--out",
-    ]
-    assert main([*command, str(tmp_path / "run")]) == 0
+    command = f"run --model {source}:model --data {source}:data --batch-size 8 --quiet --out {tmp_path / 'run'}".split()
+    assert main([*command, "--attack", ATTACKS[0]]) == 0
     verify = ["verify", str(tmp_path / "run"), "--model", f"{source}:model"]
     assert main(verify) == 0
     assert "Every number that can be computed again is the stored one" in capsys.readouterr().out
@@ -167,7 +155,7 @@ def test_a_hidden_success_is_noticed(colours, tmp_path):
     assert any("the stored images" in said for said in noticed(tmp_path / "run"))
     shutil.copytree(colours, tmp_path / "other")
     forge(tmp_path / "other", lambda db: db.execute("DELETE FROM results WHERE image = 5"))
-    assert any("the records of a chunk" in said for said in noticed(tmp_path / "other"))
+    assert any("the rows of a chunk" in said for said in noticed(tmp_path / "other"))
 
 
 def test_a_folder_without_a_distance_almakit_knows_says_so(tmp_path):
@@ -263,6 +251,6 @@ def test_merge_into_another_runs_folder_is_refused(tmp_path):
         small_run(tmp_path / f"shard{number}", shard=(number, 2))
     small_run(tmp_path / "other", seed=5)
     before = {path: path.read_bytes() for path in (tmp_path / "other").rglob("*") if path.is_file()}
-    with pytest.raises(SpecChanged, match="different runs: seed is 0 in one and 5 in the other"):
+    with pytest.raises(SpecChanged, match="different runs: seed is 0 and 5"):
         merge([tmp_path / "shard0", tmp_path / "shard1"], tmp_path / "other")
     assert {path: path.read_bytes() for path in (tmp_path / "other").rglob("*") if path.is_file()} == before

@@ -79,20 +79,9 @@ def contents(found: Run) -> dict[str, list[tuple[object, ...]]]:
 
 
 def run(files: Path, name: str, attacks: list[str] = ATTACKS, workers: int | str | None = None, **settings: Any) -> Run:
-    return evaluate(
-        f"{files / 'small.py'}:model",
-        f"{files / 'small.py'}:data",
-        attacks,
-        files / name,
-        batch_size=4,
-        workers=workers,
-        **settings,
-    )
-
-
-def test_two_processes_store_what_one_stores(files: Path) -> None:
-    shared = contents(run(files, "two", workers=2))
-    assert shared == contents(run(files, "one", workers=1))
+    data = settings.pop("data", f"{files / 'small.py'}:data")
+    settings = {"batch_size": 4, "workers": workers, **settings}
+    return evaluate(f"{files / 'small.py'}:model", data, attacks, files / name, **settings)
 
 
 def test_auto_begins_alone_and_shares_work_that_is_worth_it(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,14 +98,6 @@ def test_auto_begins_alone_and_shares_work_that_is_worth_it(files: Path, monkeyp
     monkeypatch.setattr(executors, "WORTH", 1e-9)
     assert contents(run(files, "auto", workers="auto")) == alone
     assert 0 < len(shared) < 30
-
-
-def test_label_maps_travel_with_their_images(files: Path) -> None:
-    (files / "small.py").write_text(MAPS)
-    settings: dict[str, Any] = {"goal": "pixels(share=0.9)", "preflight": False}
-    shared = run(files, "two", ["ddn(steps=5)"], workers=2, **settings)
-    assert contents(shared) == contents(run(files, "one", ["ddn(steps=5)"], workers=1, **settings))
-    assert all(record.pixels is not None for record in shared.records)
 
 
 GOALS = """
@@ -138,15 +119,38 @@ def data():
 """
 
 
-@pytest.mark.parametrize("surrogate", [None, "other"])
-def test_other_labels_goals_and_surrogates_travel(files: Path, surrogate: str | None) -> None:
-    (files / "small.py").write_text(GOALS)
-    settings: dict[str, Any] = {"goal": "regression(by=0.3, output=value)", "preflight": False}
-    if surrogate is not None:
-        settings["surrogate"] = f"{files / 'small.py'}:{surrogate}"
-    shared = run(files, "two", ["ddn(steps=5)"], workers=2, **settings)
-    assert contents(shared) == contents(run(files, "one", ["ddn(steps=5)"], workers=1, **settings))
-    assert (shared.records[0].surrogate_forwards is None) == (surrogate is None)
+TABLE = """
+import torch
+from pathlib import Path
+
+def model():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+"""
+ROWS = "\n".join(["a,b,c,y", *(f"{row},{row % 3},{10 - row},{row % 2}" for row in range(11))])
+
+
+@pytest.mark.parametrize(
+    ("source", "attacks", "settings"),
+    [
+        (SOURCE, ATTACKS, {"stop_within": {"l2": 0.3}}),
+        (SOURCE, ["almakit:standard-v1(distance=linf, epsilon=0.06)"], {"limit": 8}),
+        (MAPS, ["ddn(steps=5)"], {"goal": "pixels(share=0.9)"}),
+        (GOALS, ["ddn(steps=5)"], {"goal": "regression(by=0.3, output=value)", "surrogate": "{folder}/small.py:other"}),
+        (TABLE, ["ddn(steps=5)"], {"data": "table:{folder}/rows.csv?label=y&integer=b"}),
+    ],
+    ids=["classes", "standard", "maps", "goal and surrogate", "table"],
+)
+def test_two_processes_store_what_one_stores(
+    files: Path, source: str, attacks: list[str], settings: dict[str, Any]
+) -> None:
+    (files / "small.py").write_text(source)
+    (files / "rows.csv").write_text(ROWS)
+    given = {key: part.format(folder=files) if isinstance(part, str) else part for key, part in settings.items()}
+    shared, alone = (run(files, str(count), attacks, count, preflight=False, **given) for count in (2, 1))
+    assert contents(shared) == contents(alone) and len(shared.records) == len(attacks) * len(shared.images)
+    assert (shared.records[0].surrogate_forwards is None) == ("surrogate" not in settings)
+    assert all((record.pixels is None) == (source != MAPS) for record in shared.records)
 
 
 def test_a_worker_that_dies_is_replaced_and_its_chunk_tried_again(files: Path) -> None:
@@ -213,37 +217,15 @@ def test_worker_counts_that_make_no_sense_are_refused(files: Path) -> None:
     assert main(["run", "--model", "mnist/smallcnn-tiny", "--data", "mnist-demo", "--workers", "0"]) == 2
 
 
-COMMAND = [
-    sys.executable,
-    "-m",
-    "almakit",
-    "run",
-    "--batch-size",
-    "2",
-    "--device",
-    "cpu",
-    "--quiet",
-    "--attack",
-    ATTACKS[0],
-    "--attack",
-    ATTACKS[1],
-]
-
-
 def begun(files: Path, out: Path) -> tuple[subprocess.Popen[bytes], list[int]]:
     """A slow run in a process of its own, once its workers are there and some chunks are stored; their numbers."""
-    given = [
-        "--model",
-        f"{files / 'small.py'}:model",
-        "--data",
-        f"{files / 'small.py'}:data",
-        "--workers",
-        "2",
-        "--out",
-        str(out),
-    ]
+    source = files / "small.py"
+    flags = (
+        f"run --batch-size 4 --device cpu --quiet --workers 2 --model {source}:model --data {source}:data --out {out}"
+    )
+    command = [sys.executable, "-m", "almakit", *flags.split(), "--attack", ATTACKS[0], "--attack", ATTACKS[1]]
     process = subprocess.Popen(
-        [*COMMAND, *given], env={**os.environ, "SLOW": "0.1"}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        command, env={**os.environ, "SLOW": "0.1"}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
     helpers: list[int] = []
     while not helpers or len(list(out.glob("adversarials/*/*.safetensors"))) < 3:
@@ -288,43 +270,16 @@ def test_a_run_that_is_killed_leaves_no_worker_behind_and_goes_on_with_any_numbe
     # A file that was written last may not have been recorded: it is then written again with the same bytes.
     recorded = [files / "killed" / row.file for row in Run(files / "killed").chunks if row.file and row.key.attack >= 0]
     before = {path: path.stat().st_mtime_ns for path in recorded}
-    again = evaluate(
-        f"{files / 'small.py'}:model",
-        f"{files / 'small.py'}:data",
-        ATTACKS,
-        files / "killed",
-        batch_size=2,
-        device="cpu",
-        workers=1,
-    )
+    again = run(files, "killed", workers=1, device="cpu")
     stored = {path: path.stat().st_mtime_ns for path in before}
     assert len(before) >= 2 and stored == before, "something finished was done again"
-    whole = evaluate(
-        f"{files / 'small.py'}:model",
-        f"{files / 'small.py'}:data",
-        ATTACKS,
-        files / "whole",
-        batch_size=2,
-        device="cpu",
-        workers=1,
-    )
-    assert contents(again) == contents(whole)
+    assert contents(again) == contents(run(files, "whole", workers=1, device="cpu"))
 
 
 def test_only_the_program_keeps_its_memory(files: Path) -> None:
     """A verb called from Python leaves the allocator alone; the program does not, unless it is told to."""
-    arguments = [
-        "run",
-        "--model",
-        "mnist/smallcnn-tiny",
-        "--data",
-        "mnist-demo",
-        "--limit",
-        "2",
-        "--attack",
-        "fmn(distance=l2, steps=30)",
-        "--quiet",
-    ]
+    source = f"--model {files}/small.py:model --data {files}/small.py:data"
+    arguments = f"run {source} --limit 2 --attack alma(steps=12) --quiet".split()
     assert main([*arguments, "--out", str(files / "a")]) == 0 and not environment.keeps_memory()
     program = """
 import sys

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import io
 import json
 import pickle
@@ -74,86 +73,26 @@ def edited(parts: Parts, ending: str, change: Callable[[Any], None]) -> Parts:
     return {**parts, name: json.dumps(value).encode()}
 
 
-def with_member(parts: Parts, name: str, content: bytes) -> Parts:
-    return {**parts, f"{next(iter(parts)).partition('/')[0]}/{name}": content}
-
-
 def exploits(parts: Parts, mark: Path) -> dict[str, Parts]:
-    """Archives that make torch's own loader, or the graph it builds, run code that makes the file ``mark``. Known ways,
-    by name."""
-    touch = f"__import__('pathlib').Path({str(mark)!r}).touch()"
-    pickled = pickle.dumps(Payload(mark))
-    saved = io.BytesIO()
+    """Archives that make torch's own loader run code that makes the file ``mark``, by name."""
+    touch, saved = f"__import__('pathlib').Path({str(mark)!r}).touch()", io.BytesIO()
     torch.save(Payload(mark), saved)
-    constants, weights, model = "constants_config.json", "weights_config.json", "models/model.json"
 
     def opaque(config: Any) -> None:
-        config["config"]["evil"] = {
-            "path_name": "opaque_obj_0",
-            "is_param": False,
-            "use_pickle": True,
-            "tensor_meta": None,
-        }
+        evil = {"path_name": "opaque_obj_0", "is_param": False, "use_pickle": True, "tensor_meta": None}
+        config["config"]["evil"] = evil
 
-    def custom(config: Any) -> None:
-        config["config"]["evil"] = {
-            "path_name": "custom_obj_0",
-            "is_param": False,
-            "use_pickle": True,
-            "tensor_meta": None,
-        }
-
-    def tensor(config: Any) -> None:
-        config["config"]["lifted_tensor_0"].update(path_name="tensor_0", use_pickle=True)
-
-    def weight(config: Any) -> None:
-        next(iter(config["config"].values())).update(use_pickle=True)
-
-    def expression(program: Any) -> None:
-        for meta in program["graph_module"]["graph"]["tensor_values"].values():
-            meta["sizes"] = [{"as_expr": {"expr_str": touch, "hint": None}}, *meta["sizes"][1:]]
-
-    def guard(program: Any) -> None:
-        program["guards_code"] = [f"{touch} is None"]
-
-    def rename(program: Any, name: str) -> None:
-        graph = program["graph_module"]
-        graph.update(json.loads(json.dumps(graph).replace('"name": "relu"', f'"name": {json.dumps(name)}')))
-
-    def target(program: Any, name: str, *texts: str) -> None:
-        node = program["graph_module"]["graph"]["nodes"][0]
-        node["target"] = name
-        node["inputs"] = [{"name": "", "arg": {"as_string": text}, "kind": 1} for text in texts]
-
-    made = {
-        "an opaque constant": with_member(edited(parts, constants, opaque), "data/constants/opaque_obj_0", pickled),
-        "a symbolic size": edited(parts, model, expression),
-        "a guard": edited(parts, model, guard),
-        "a name that is code": edited(parts, model, lambda program: rename(program, f"x = {touch}; relu")),
-        "a custom object": with_member(
-            edited(parts, constants, custom), "data/constants/custom_obj_0", saved.getvalue()
-        ),
-        "a pickled constant": {**edited(parts, constants, tensor), member(parts, "tensor_0"): saved.getvalue()},
-        "a pickled weight": {**edited(parts, weights, weight), member(parts, "weight_0"): saved.getvalue()},
+    constants = edited(parts, "constants_config.json", opaque)
+    weights = edited(
+        parts, "weights_config.json", lambda config: next(iter(config["config"].values())).update(use_pickle=True)
+    )
+    name = f"{next(iter(parts)).partition('/')[0]}/data/constants/opaque_obj_0"
+    return {
+        "an opaque constant": {**constants, name: pickle.dumps(Payload(mark))},
+        "a guard": edited(parts, "models/model.json", lambda program: program.update(guards_code=[f"{touch} is None"])),
+        "a pickled weight": {**weights, member(parts, "weight_0"): saved.getvalue()},
         "pickled sample inputs": {**parts, member(parts, "sample_inputs/model.pt"): saved.getvalue()},
-        "an older weights file": with_member(parts, "data/weights/model.pt", saved.getvalue()),
-        "a function of Python": edited(
-            parts, model, lambda program: target(program, "torch.serialization.os.mkdir", str(mark))
-        ),
-        "a file that an operator writes": edited(parts, model, lambda program: from_file(program, mark)),
     }
-    return copy.deepcopy(made)
-
-
-def from_file(program: Any, mark: Path) -> None:
-    """aten has an operator that makes a file of any name."""
-    node = program["graph_module"]["graph"]["nodes"][0]
-    node["target"] = "torch.ops.aten.from_file.default"
-    node["inputs"] = [
-        {"name": "filename", "arg": {"as_string": str(mark)}, "kind": 1},
-        {"name": "shared", "arg": {"as_bool": True}, "kind": 1},
-        {"name": "size", "arg": {"as_int": 16}, "kind": 1},
-    ]
 
 
 def evil_py(folder: Path, mark: Path) -> Path:

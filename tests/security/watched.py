@@ -20,33 +20,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-LIVE = (
-    "os.system",
-    "os.exec",
-    "os.posix_spawn",
-    "os.spawn",
-    "os.fork",
-    "os.forkpty",
-    "subprocess.Popen",
-    "pty.spawn",
-    "socket.connect",
-    "socket.bind",
-    "socket.getaddrinfo",
-    "urllib.Request",
-    "pickle.find_class",
-    "ctypes.dlopen",
-    "ctypes.dlsym",
-    "code.__new__",
-    "function.__new__",
-    "os.chown",
-    "os.kill",
-    "os.link",
-    "os.symlink",
-    "os.putenv",
-    "webbrowser.open",
-    "shutil.rmtree",
-    "sqlite3.load_extension",
-)
+LIVE = {"os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty", "subprocess.Popen", "pty.spawn"}
+LIVE |= {"socket.connect", "socket.bind", "socket.getaddrinfo", "urllib.Request", "webbrowser.open"}
+LIVE |= {"pickle.find_class", "ctypes.dlopen", "ctypes.dlsym", "code.__new__", "function.__new__"}
+LIVE |= {"os.chown", "os.kill", "os.link", "os.symlink", "os.putenv", "shutil.rmtree", "sqlite3.load_extension"}
 CHANGES = ("os.chmod", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate")
 HOMES = tuple(
     {str(Path(place).resolve()) for place in (*sysconfig.get_paths().values(), Path(__file__).parents[2] / "src")}
@@ -92,18 +69,15 @@ class Watch:
     def counts(self, event: str, args: tuple[Any, ...]) -> bool:
         if event == "open":
             path, mode, flags = args
-            writes = (isinstance(mode, str) and set(mode) & set("wax+")) or (
-                isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
-            )
+            writes = isinstance(mode, str) and set(mode) & set("wax+")
+            writes = writes or (isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
             return bool(writes) and not self.inside(path)
         if event in CHANGES:
             return not all(self.inside(path) for path in args[: 2 if event == "os.rename" else 1])
         if event == "exec":  # eval too
             whose = str(sys._getframe(3).f_globals.get("__name__", "")).partition(".")[0]
-            return not str(getattr(args[0], "co_filename", "")).startswith((*HOMES, "<frozen")) and whose not in (
-                *WRITERS,
-                *GENERATED,
-            )
+            own = str(getattr(args[0], "co_filename", "")).startswith((*HOMES, "<frozen"))
+            return not own and whose not in (*WRITERS, *GENERATED)
         if event == "import":
             return False  # a module's code is seen when it is executed
         if event == "os.putenv":
@@ -154,10 +128,7 @@ def reader(path: str) -> object:
     from almakit.report.page import Limits
     from almakit.report.watch import Pages
 
-    out, figures = (
-        f"{path}-out",
-        [] if path.endswith("0") else ["--no-figures"],
-    )  # figures take seconds: one folder in ten
+    out, figures = f"{path}-out", [] if path.endswith("0") else ["--no-figures"]  # which take seconds: one in ten
     verbs = [
         ["verify", path, "--device", "cpu"],
         ["certify", path, "--method", "ibp", "--distance", "linf", "--quiet"],
@@ -178,11 +149,8 @@ def reader(path: str) -> object:
         err, shown = io.StringIO(), io.StringIO()
         with contextlib.redirect_stderr(err), contextlib.redirect_stdout(shown), generating(verb[0]):
             code = main(verb)
-        if (
-            "unexpected " in err.getvalue()
-            or code not in (0, 1, 2, 4, 5)
-            or (code in (1, 2) and len(err.getvalue() + shown.getvalue()) < 20)
-        ):
+        silent = code in (1, 2) and len(err.getvalue() + shown.getvalue()) < 20
+        if "unexpected " in err.getvalue() or code not in (0, 1, 2, 4, 5) or silent:
             raise RuntimeError(f"{verb[0]}: {code} {err.getvalue()}")
         if code in (1, 2) or (code == 4 and verb[0] == "verify"):
             said.append(f"{verb[0]} ({code}): {(err.getvalue() or shown.getvalue())[:300]}")
