@@ -195,6 +195,16 @@ def test_counters_that_a_model_keeps_of_its_calls_are_no_settings() -> None:
     network(x)
     network.train()
     assert network.passes == 1 and identity(network) == before is not None
+    calls = 0
+
+    def counted(x: Tensor) -> Tensor:
+        nonlocal calls
+        calls += 1
+        return x
+
+    before = settings_sha256(counted)
+    counted(x)
+    assert calls == 1 and settings_sha256(counted) == before
 
 
 def test_transfer_asks_again_after_the_code_of_the_target_was_edited(

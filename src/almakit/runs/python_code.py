@@ -41,7 +41,7 @@ def fingerprint(function: Callable[..., Any]) -> str:
 def settings_sha256(model: object) -> str:
     """The sha256 over a model's classes and functions, their code, and all values that they hold or refer to.
 
-    Attributes that the model's own forward pass assigns, such as a counter of its calls, are left out.
+    What the model's own code assigns, such as a counter of its calls, is left out.
     """
     digest, seen = hashlib.sha256(), dict[int, object]()
     for part in _parts(model, seen):
@@ -81,16 +81,17 @@ def _inside(value: Any) -> list[Any]:
         return [value.__func__, value.__self__]
     if isinstance(value, FunctionType):
         names = {name for code in _codes(value.__code__) for name in code.co_names}
-        outside = {name: value.__globals__[name] for name in names if name in value.__globals__}
-        closure = [cell.cell_contents for cell in value.__closure__ or ()]
+        assigned = _assigned(value.__code__, "STORE_GLOBAL", "STORE_DEREF")
+        outside = {name: value.__globals__[name] for name in names - assigned if name in value.__globals__}
+        cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
+        closure = [cell.cell_contents for name, cell in cells if name not in assigned]
         return [fingerprint(value), value.__defaults__, value.__kwdefaults__, closure, outside]
     if isinstance(value, Classifier):
         return [value.network, value.mean, value.std, value.fit_output]
     held = dict(getattr(value, "__dict__", {}))
     if isinstance(value, nn.Module):
         code = getattr(type(value).forward, "__code__", None)
-        steps = [] if code is None else [step for part in _codes(code) for step in dis.get_instructions(part)]
-        assigned = {str(step.argval) for step in steps if step.opname == "STORE_ATTR"} | {"training"}
+        assigned = {"training"} if code is None else {"training", *_assigned(code, "STORE_ATTR")}
         kept = {name: inner for name, inner in held.items() if name[0] != "_" and name not in assigned}
         # The keys of hooks are consecutive numbers. A scripted or traced module has code.
         hooks = [list(held.get(name, {}).values()) for name in HOOKS]
@@ -118,6 +119,12 @@ def _of_library(value: Any) -> bool:
         return False
     module = getattr(value, "__module__", None) or type(value).__module__
     return str(module).partition(".")[0] in LIBRARIES and not getattr(value, "__dict__", None)
+
+
+def _assigned(code: CodeType, *operations: str) -> set[str]:
+    """The names that a function, or one inside it, assigns by these instructions."""
+    steps = (step for part in _codes(code) for step in dis.get_instructions(part))
+    return {str(step.argval) for step in steps if step.opname in operations}
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
