@@ -1,4 +1,4 @@
-"""The pool's architectures: plain networks of any size, an MLP mixer and residual networks."""
+"""The pool's architectures: plain networks of any size, an MLP mixer, residual networks and depthwise convolutions."""
 
 from __future__ import annotations
 
@@ -82,3 +82,37 @@ def residual(shape: tuple[int, int, int], width: int, blocks: int, norm: bool) -
         layers += [Added(norms[0], nn.ReLU(), first, norms[1], nn.ReLU(), second)]
     side = shape[1] // 4
     return nn.Sequential(*layers, nn.ReLU(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(width * side * side, 10))
+
+
+def deep_residual(
+    shape: tuple[int, int, int],
+    widths: Sequence[int],
+    blocks: Sequence[int],
+    norm: Callable[[int], nn.Module] = nn.BatchNorm2d,
+    activation: Callable[[], nn.Module] = nn.ReLU,
+) -> nn.Sequential:
+    """A strided convolution, stages of ``blocks`` residual blocks of two convolutions, of half the size each, and
+    average pooling. Images (B, *shape) -> logits (B, 10)."""
+    layers: list[nn.Module] = [nn.Conv2d(shape[0], widths[0], 3, stride=2, padding=1, bias=False)]
+    for stage, (width, count) in enumerate(zip(widths, blocks, strict=True)):
+        if stage:
+            layers.append(nn.Conv2d(widths[stage - 1], width, 2, stride=2))
+        for _ in range(count):
+            first, second = (nn.Conv2d(width, width, 3, padding=1, bias=False) for _ in range(2))
+            layers.append(Added(norm(width), activation(), first, norm(width), activation(), second))
+    return nn.Sequential(
+        *layers, norm(widths[-1]), activation(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(widths[-1], 10)
+    )
+
+
+def depthwise(shape: tuple[int, int, int], widths: Sequence[int], hidden: int) -> nn.Sequential:
+    """A strided convolution, then strided 3 x 3 convolutions of each channel alone with 1 x 1 convolutions between
+    channels, ReLU, one hidden layer. Images (B, *shape) -> logits (B, 10)."""
+    layers: list[nn.Module] = [nn.Conv2d(shape[0], widths[0], 3, stride=2, padding=1), nn.ReLU()]
+    side = (shape[1] + 1) // 2
+    for inputs, outputs in zip(widths, widths[1:], strict=False):
+        side = (side + 1) // 2
+        layers += [nn.Conv2d(inputs, inputs, 3, stride=2, padding=1, groups=inputs), nn.ReLU()]
+        layers += [nn.Conv2d(inputs, outputs, 1), nn.ReLU()]
+    width = widths[-1] * side * side
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, 10))

@@ -4,7 +4,7 @@ it is reported.
 ``python -m benchmarks walk pool`` lists and trains them. ``load(name)`` is the model, images in [0, 1] to logits. A
 sealed network needs ``sealed=True``, so that nobody looks by accident: nothing may be chosen by its figures. Training
 and its PGD check see training images only. The first sixteen were drawn into halves before any attack had run
-(split.json); the fresh ones came when the sealed half had been run.
+(split.json); the fresh ones came when the sealed half had been run, the pairs when those had been.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -29,10 +29,10 @@ from almakit.models.classifier import Classifier, state_sha256
 from almakit.models.weights import fit, read
 from almakit.models.zoo import Entry, build
 from almakit.train.loop import settled
-from benchmarks.pool.recipes import FIRST, FRESH, SHAPES
+from benchmarks.pool.recipes import FIRST, FRESH, PAIRS, SHAPES
 
-HALVES = ("choosing", "sealed", "fresh")
-POOL = FIRST | FRESH
+HALVES = ("choosing", "sealed", "fresh", "choosing-2", "sealed-2")
+POOL = FIRST | FRESH | PAIRS
 HELD_OUT = {"mnist": range(9000, 10000), "cifar10": range(2000, 10000)}
 """Test images of the clean accuracy on record."""
 FEW = {"mnist": range(9000, 9200), "cifar10": range(200)}
@@ -54,12 +54,19 @@ def draw() -> dict[str, list[str]]:
     return {half: sorted(names) for half, names in halves.items()}
 
 
-def seed() -> str:
-    return hashlib.sha256("\n".join(sorted(FIRST)).encode()).hexdigest()
+def draw_pairs() -> dict[str, list[str]]:
+    """The halves of the last eight: of each pair the lot takes one for choosing, the sha256 of all names the seed."""
+    chance, names = random.Random(seed(PAIRS)), list(PAIRS)
+    pairs = [chance.sample(names[first : first + 2], 2) for first in range(0, len(names), 2)]
+    return {half: sorted(pair[side] for pair in pairs) for side, half in enumerate(HALVES[3:])}
+
+
+def seed(names: Iterable[str] = FIRST) -> str:
+    return hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()
 
 
 def halves() -> dict[str, list[str]]:
-    """The two halves of the first sixteen, and the fresh networks, on record."""
+    """The names of each part of the pool, on record."""
     recorded = json.loads((HERE / "split.json").read_text(encoding="utf-8"))
     return {half: recorded[half] for half in HALVES}
 
@@ -74,7 +81,7 @@ def load(name: str, sealed: bool = False) -> Classifier:
     """The network with its weights, in evaluation mode: images in [0, 1] to logits; ``sealed`` opens a sealed one."""
     if name not in POOL:
         raise BadInput(f"there is no network {name!r} in the pool; known: {', '.join(POOL)}.")
-    if name not in halves()["choosing"] and not sealed:
+    if not sealed and not any(name in names for half, names in halves().items() if half.startswith("choosing")):
         raise BadInput(
             f"{name} is sealed: nothing may be chosen by looking at it. To report on it, once and at the end, say "
             "sealed=True."

@@ -14,7 +14,8 @@ from torch import nn
 
 from almakit import train
 from almakit.models.zoo import Entry, build
-from benchmarks.pool.architectures import mixer, plain, residual
+from benchmarks.pool import training  # noqa: F401  registers the kinds noise, l1 and pruned
+from benchmarks.pool.architectures import deep_residual, depthwise, mixer, plain, residual
 from benchmarks.subjects import Quantised, Winners
 
 SHAPES = {"mnist": (1, 28, 28), "cifar10": (3, 32, 32)}
@@ -261,3 +262,85 @@ FRESH = {
     )
 }
 """Decided after the sealed half had been run twice, and before any of these was trained: sealed too, run once."""
+
+GROUP_NORM = partial(nn.GroupNorm, 4)
+PAIRS = {
+    network.entry.name: network
+    for network in (
+        _network(
+            "cifar10-deep",
+            "regular, residual, 24 layers, batch norm",
+            partial(deep_residual, SHAPES["cifar10"], (12, 20, 28), (4, 4, 2)),
+            epochs=2,
+            seed=31,
+        ),
+        _network(
+            "cifar10-deep-noise",
+            "Gaussian noise of 0.12, residual, 18 layers, group norm, SiLU",
+            partial(deep_residual, SHAPES["cifar10"], (12, 20, 28), (3, 3, 1), GROUP_NORM, nn.SiLU),
+            kind="noise",
+            epochs=2,
+            seed=32,
+            options={"deviation": 0.12},
+        ),
+        _network(
+            "cifar10-depthwise-pgd",
+            "PGD, linf 8/255, depthwise convolutions",
+            partial(depthwise, SHAPES["cifar10"], (24, 48, 72), 48),
+            kind="pgd",
+            epochs=3,
+            seed=33,
+            options={"radius": 8 / 255, "steps": 3},
+        ),
+        _network(
+            "cifar10-l1",
+            "PGD, l1 12, strided convolutions, SiLU",
+            "16/2 24/2 32/2",
+            (64,),
+            nn.SiLU,
+            kind="l1",
+            epochs=3,
+            seed=34,
+            options={"radius": 12.0, "steps": 3},
+        ),
+        _network(
+            "mnist-groupnorm-ddn",
+            "DDN, l2 2.5, residual, 9 layers, group norm",
+            partial(deep_residual, SHAPES["mnist"], (8, 16), (2, 1), GROUP_NORM),
+            kind="ddn",
+            epochs=2,
+            seed=35,
+            limit=30000,
+            options={"radius": 2.5, "steps": 3},
+        ),
+        _network(
+            "mnist-silu-noise",
+            "Gaussian noise of 0.5, strided convolutions, SiLU",
+            "12/2 24/2",
+            (48,),
+            nn.SiLU,
+            kind="noise",
+            epochs=4,
+            seed=36,
+            options={"deviation": 0.5},
+        ),
+        _network(
+            "mnist-depthwise",
+            "regular, depthwise convolutions",
+            partial(depthwise, SHAPES["mnist"], (16, 32, 48), 48),
+            epochs=3,
+            seed=37,
+        ),
+        _network(
+            "mnist-pruned",
+            "regular, nine tenths of the weights pruned",
+            "16/2 24/2",
+            (40,),
+            kind="pruned",
+            epochs=4,
+            seed=38,
+            options={"share": 0.9},
+        ),
+    )
+}
+"""Decided on before any was trained, in pairs of like kind, of which the lot took one for choosing: networks.draw_pairs."""
