@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from torch import Tensor, nn
 
@@ -110,7 +111,7 @@ def depthwise(shape: tuple[int, int, int], widths: Sequence[int], hidden: int) -
     channels, ReLU, one hidden layer. Images (B, *shape) -> logits (B, 10)."""
     layers: list[nn.Module] = [nn.Conv2d(shape[0], widths[0], 3, stride=2, padding=1), nn.ReLU()]
     side = (shape[1] + 1) // 2
-    for inputs, outputs in zip(widths, widths[1:], strict=False):
+    for inputs, outputs in pairwise(widths):
         side = (side + 1) // 2
         layers += [nn.Conv2d(inputs, inputs, 3, stride=2, padding=1, groups=inputs), nn.ReLU()]
         layers += [nn.Conv2d(inputs, outputs, 1), nn.ReLU()]

@@ -343,4 +343,4 @@ PAIRS = {
         ),
     )
 }
-"""Decided on before any was trained, in pairs of like kind, of which the lot took one for choosing: networks.draw_pairs."""
+"""Decided on before any was trained, in pairs of like kind; the lot took one of each for choosing."""

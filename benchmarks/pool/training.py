@@ -22,8 +22,8 @@ def noise(deviation: float = 0.25) -> Objective:
 
 
 def l1(radius: float = 8.0, steps: int = 4, share: float = 0.03, warm_up: float = 0.3) -> Objective:
-    """Cross-entropy after ``steps`` projected steps in the l1 ball, each along the signs of the ``share`` of values with
-    the largest gradient (Tramer and Boneh, NeurIPS 2019); the radius grows during ``warm_up``."""
+    """Cross-entropy after ``steps`` projected steps in the l1 ball, each along the signs of the ``share`` of values
+    with the largest gradient (Tramer and Boneh, NeurIPS 2019); the radius grows during ``warm_up``."""
 
     def loss(model: nn.Module, x: Tensor, labels: Tensor, generator: torch.Generator, progress: float) -> Tensor:
         now, delta = ramp(progress, 0, warm_up, 0.05 * radius, radius), torch.zeros_like(x)

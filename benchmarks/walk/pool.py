@@ -14,7 +14,9 @@ from benchmarks.pool.networks import HALVES, POOL, halves, make, rows
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("verb", choices=("ls", "train"))
-    parser.add_argument("names", nargs="*", metavar="NAME", help="networks, or choosing, sealed, fresh")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="networks, or a part of the pool: " + ", ".join(HALVES)
+    )
 
 
 def main(args: argparse.Namespace) -> None:

@@ -27,9 +27,11 @@ def test_the_halves_are_those_that_were_drawn() -> None:
     halves, recorded = pool.halves(), json.loads((HERE / "split.json").read_text())
     assert {half: halves[half] for half in ("choosing", "sealed")} == pool.draw() and recorded["seed"] == pool.seed()
     assert sorted(halves["choosing"] + halves["sealed"]) == sorted(pool.FIRST)
-    assert halves["fresh"] == sorted(pool.FRESH) and pool.POOL == pool.FIRST | pool.FRESH
+    assert {half: halves[half] for half in ("choosing-2", "sealed-2")} == pool.draw_pairs()
+    assert recorded["pairs_seed"] == pool.seed(pool.PAIRS)
+    assert halves["fresh"] == sorted(pool.FRESH) and pool.POOL == pool.FIRST | pool.FRESH | pool.PAIRS
     for names in halves.values():
-        assert len(names) >= 6
+        assert len(names) >= 4
         assert {pool.POOL[name].entry.dataset for name in names} == {"mnist", "cifar10"}
 
 
@@ -59,7 +61,7 @@ def test_all_weights_together_stay_small() -> None:
 
 
 def test_a_sealed_network_opens_only_when_asked_to() -> None:
-    for half in ("sealed", "fresh"):
+    for half in ("sealed", "fresh", "sealed-2"):
         with pytest.raises(BadInput, match="is sealed"):
             pool.load(pool.halves()[half][0])
     with pytest.raises(BadInput, match="no network 'mnist-none' in the pool"):
