@@ -79,8 +79,7 @@ class Null(Attack):
 
     def run(self, problem: Problem) -> None:
         for _ in range(self.steps):
-            query = problem.query(problem.x)
-            query.gradient(problem.goal.margin(query.logits))
+            problem.query(problem.x).margin_gradient()
 
 
 def per_query(call: Callable[[int], int]) -> tuple[float, float]:

@@ -5,13 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..tensors import largest_entry
+from ..tensors import cheap_sync, largest_entry, per_image
 from .base import Bound, Distance
-
-
-def _per_image(values: Tensor, like: Tensor) -> Tensor:
-    """(B,) -> (B, 1, ..., 1), to multiply images shaped like ``like``."""
-    return values.reshape(-1, *[1] * (like.ndim - 1))
 
 
 class _L1Bound(Bound):
@@ -44,6 +39,10 @@ def _largest(delta: Tensor) -> Tensor:
 class _L2Bound(Bound):
     def __call__(self, y: Tensor) -> Tensor:
         delta = (y - self.x).flatten(1)
+        if not delta.requires_grad and not cheap_sync(delta.device):
+            # One kernel; squares of differences below 1e-19 underflow there.
+            length: Tensor = torch.linalg.vector_norm(delta, dim=1)
+            return length
         scale = _largest(delta)
         if not delta.requires_grad:
             # The fresh difference is overwritten: on a CPU new memory is the dearest part.
@@ -55,6 +54,10 @@ class _L2Bound(Bound):
 
     def value_and_grad(self, y: Tensor) -> tuple[Tensor, Tensor]:
         unit = (y.detach() - self.x).flatten(1)
+        if not cheap_sync(unit.device):
+            value = torch.linalg.vector_norm(unit, dim=1)
+            # Where all is zero, so is the gradient.
+            return value, unit.div_(value.clamp(min=torch.finfo(unit.dtype).tiny).unsqueeze(1)).view_as(y)
         scale = _largest(unit)
         unit.div_(scale)
         length = torch.linalg.vector_norm(unit, dim=1, keepdim=True)
@@ -80,9 +83,9 @@ class _LinfBound(Bound):
         delta = y.detach() - self.x
         size = delta.abs()
         value = size.flatten(1).amax(1)
-        at_top = (size == _per_image(value, delta)) & (size > 0)
+        at_top = (size == per_image(value, delta)) & (size > 0)
         ties = at_top.flatten(1).sum(1).clamp_min(1)
-        return value, delta.sign() * at_top / _per_image(ties, delta)
+        return value, delta.sign() * at_top / per_image(ties, delta)
 
 
 class Linf(Distance):

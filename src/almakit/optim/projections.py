@@ -43,7 +43,7 @@ def _cap(z: Tensor, low: Tensor, high: Tensor) -> Tensor:
 
 def clip(d: Tensor, low: Tensor, high: Tensor) -> Tensor:
     """``d`` between ``low`` and ``high``, all (B, ...)."""
-    return torch.minimum(torch.maximum(d, low), high)
+    return torch.clamp(d, low, high)
 
 
 def to_halfspace(w: Tensor, need: Tensor, low: Tensor, high: Tensor, norm: float) -> Tensor:
@@ -164,17 +164,16 @@ def _onto_l1(z: Tensor, radius: Tensor, low: Tensor, high: Tensor) -> Tensor:
 
 
 def _onto_l2(z: Tensor, radius: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    size = z.abs()
-    cap = torch.minimum(size, _cap(z, low, high))
-    stops, order = (cap / size.clamp_min(TINY)).sort(dim=1)
-    capped, free = cap.gather(1, order).double().square(), size.gather(1, order).double().square()
+    """clip(level z) with the level at which its length, piecewise in the level, is the radius; level 1 if that fits."""
+    inside, square = clip(z, low, high), radius.double().square()
+    # The level from which the box holds a value back; a zero may come anywhere.
+    stops, order = (inside / z).nan_to_num_(nan=0.0).sort(dim=1)
+    capped, free = torch.stack([inside, z]).gather(2, order.expand(2, -1, -1)).double().square_()
     fixed, moving = capped.cumsum(1) - capped, free.flip(1).cumsum(1).flip(1)
-    reached = fixed + stops.double().square() * moving
-    at = (reached < radius.double().square()).sum(1, keepdim=True).clamp_max(order.shape[1] - 1)
-    square = (radius.double().square() - fixed.gather(1, at)) / moving.gather(1, at).clamp_min(TINY)
-    level = square.clamp(0, 1).sqrt().to(z.dtype)
-    fits = torch.linalg.vector_norm(cap, dim=1, keepdim=True) <= radius
-    return torch.where(fits, cap, torch.minimum(level * size, cap)) * z.sign()
+    reached = fixed + stops.double().square_() * moving
+    at = (reached < square).sum(1, keepdim=True).clamp_max(order.shape[1] - 1)
+    level = (square - fixed.gather(1, at)) / moving.gather(1, at).clamp_min(TINY)
+    return clip(level.clamp(0, 1).sqrt().to(z.dtype) * z, low, high)
 
 
 def proximal(z: Tensor, weight: Tensor, metric: Tensor, low: Tensor, high: Tensor, norm: float) -> Tensor:
