@@ -59,11 +59,10 @@ class DDN(Attack):
         query = problem.start()
         for step in range(self.steps - 1):
             slope = problem.replace_zero_gradients(
-                query.gradient(problem.goal.soft_margin(query.logits, self._temperature(problem, query, step))),
-                ~query.success,
+                query.margin_gradient(self._temperature(problem, query, step)), ~query.success
             )
             steep = length(slope, 2).clamp_min(TINY)
-            margin = torch.where(query.valid, query.margin, torch.zeros_like(query.margin))
+            margin = query.margin if query.all_valid else torch.where(query.valid, query.margin, problem.zero)
             if step == 0 and self.adaptive and self.initial_norm is None:
                 radius = margin / steep
             else:
@@ -83,7 +82,7 @@ class DDN(Attack):
     def _temperature(self, problem: Problem, query: Query, step: int) -> Tensor:
         if not self.adaptive:
             return torch.ones_like(query.margin)
-        return cooled(problem.goal.spread(query.logits), step / self.steps)
+        return cooled(problem.goal.spread(query.values), step / self.steps)
 
     def _change(self, query: Query, margin: Tensor, along: Tensor, step: int) -> Tensor:
         """(B,) the relative change of the radius; ``along`` (B,) is how much the margin falls when delta doubles, to

@@ -55,8 +55,10 @@ class FMN(Attack):
         delta = torch.zeros_like(x)
         query = problem.start()
         for step in range(self.steps - 1):
-            slope = problem.replace_zero_gradients(query.gradient(self._loss(problem, query, step)), ~query.success)
-            margin = torch.where(query.valid, query.margin + query.tolerance, torch.zeros_like(query.margin))
+            temperature = cooled(problem.goal.spread(query.values), step / self.steps) if self.adaptive else None
+            slope = problem.replace_zero_gradients(query.margin_gradient(temperature), ~query.success)
+            margin = query.margin + query.tolerance
+            margin = margin if query.all_valid else torch.where(query.valid, margin, problem.zero)
             radius = torch.minimum(self._radius(problem, query, slope, margin, delta, radius, step, norm), largest)
             problem.record(step, radius=radius, margin=query.margin, distance=query.distance, success=query.success)
             moved = self._moved(slope, delta, radius, low, high, problem.box.width, step, norm)
@@ -64,11 +66,6 @@ class FMN(Attack):
             if not query.all_valid:
                 radius = torch.where(query.valid, radius, length(delta, norm))
             query = problem.query(x + delta, grad=step < self.steps - 2)
-
-    def _loss(self, problem: Problem, query: Query, step: int) -> Tensor:
-        if not self.adaptive:
-            return problem.goal.margin(query.logits)
-        return problem.goal.soft_margin(query.logits, cooled(problem.goal.spread(query.logits), step / self.steps))
 
     def _radius(
         self,

@@ -63,8 +63,8 @@ def cosine_decay(step: int, total: int, first: float = 1.0, last: float = 0.01) 
 
 def cooled(spread: Tensor, progress: float) -> Tensor:
     """(B,) the temperature of a soft margin: 0.2 * 0.1^progress times the ``spread`` (B,) of the logits."""
-    temperature: Tensor = (torch.nan_to_num(spread, nan=1.0, posinf=1.0) * 0.2 * 0.1**progress).clamp_min(TINY)
-    return temperature
+    temperature: Tensor = spread * (0.2 * 0.1**progress)
+    return temperature.clamp_min(TINY)
 
 
 def linearised_change(margin: Tensor, along: Tensor, least: float, most: float) -> Tensor:
@@ -76,8 +76,7 @@ def linearised_change(margin: Tensor, along: Tensor, least: float, most: float) 
         least: smallest change.
         most: largest change.
     """
-    change = torch.where(along > 0, margin.abs() / along.clamp_min(TINY), torch.ones_like(along))
-    return change.clamp(least, most)
+    return (margin.abs() / along.clamp_min(TINY)).clamp(least, most)
 
 
 class Adam:
