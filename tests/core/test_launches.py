@@ -23,11 +23,11 @@ OPERATORS = {
     "ALMA l2": 133,
     "DDN": 98,
     "FMN l2": 131,
-    "APGD linf": 152,
-    "B&B l2": 226,
-    "soft walk l2": 331,
-    "soft walk linf": 365,
-    "soft walk l1": 512,
+    "APGD linf": 150,
+    "B&B l2": 206,
+    "soft walk l2": 303,
+    "soft walk linf": 314,
+    "soft walk l1": 477,
 }
 
 

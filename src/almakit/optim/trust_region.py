@@ -16,10 +16,9 @@ import torch
 from torch import Tensor
 
 from ..core.box import Box
-from ..tensors import cheap_sync
+from ..tensors import TINY, cheap_sync
 from .projections import bounds, clip
 
-TINY = 1e-30
 # Newton steps on the multiplier of the half-space.
 NEWTON = 6
 
@@ -58,8 +57,8 @@ class _Nearest:
     ) -> Tensor:
         flat, b, r = delta.flatten(1), b.flatten(1), radius.unsqueeze(1)
         steepness = torch.linalg.vector_norm(b, dim=1, keepdim=True)
-        b = b / torch.where(steepness > 0, steepness, torch.ones_like(steepness))
-        need = torch.maximum(c.unsqueeze(1) / torch.where(steepness > 0, steepness, torch.ones_like(steepness)), -r)
+        scale = torch.where(steepness > 0, steepness, torch.ones_like(steepness))
+        b, need = b / scale, torch.maximum(c.unsqueeze(1) / scale, -r)
         return self._solve(flat, b, need + _dot(b, flat), r, fresh.unsqueeze(1)).sub_(flat).view_as(delta)
 
     def _solve(self, delta: Tensor, b: Tensor, level: Tensor, r: Tensor, fresh: Tensor) -> Tensor:
@@ -82,11 +81,11 @@ class Nearest2(_Nearest):
         for _ in range(NEWTON):
             # The excess is convex in t: Newton's steps from below are monotone, and exact once the set of stopped
             # values is right.
-            raw = torch.addcmul(base, b, -t)
+            raw = torch.addcmul(base, b, t, value=-1)
             y = torch.clamp(raw, self.low, self.high)
             free = raw.eq_(y).mul_(squares).sum(1, keepdim=True)
             t = t + ((_dot(b, y) - level) / free.clamp_min(1e-12)).clamp_min(0)
-        return torch.clamp(torch.addcmul(base, b, -t), self.low, self.high)
+        return torch.clamp(torch.addcmul(base, b, t, value=-1), self.low, self.high)
 
 
 class Nearest1(_Nearest):
@@ -105,11 +104,12 @@ class Nearest1(_Nearest):
             v = torch.where(fresh, _water_level(delta.abs(), r), v)
         largest = torch.linalg.vector_norm(delta, ord=float("inf"), dim=1, keepdim=True)
         v = torch.minimum(v, largest + self.widest).clamp_min(TINY)
-        t = torch.where(fresh, torch.zeros_like(level), self.t)
-        below, above, squares = torch.zeros_like(level), torch.full_like(level, float("inf")), b * b
+        zero, lowest = torch.zeros_like(level), -v
+        t = torch.where(fresh, zero, self.t)
+        below, above, squares = zero, torch.full_like(level, float("inf")), b * b
         for index in range(NEWTON):
-            drawn = torch.addcmul(delta, b, -t)
-            drawn = drawn.sub_(clip(drawn, -v, v))
+            drawn = torch.addcmul(delta, b, t, value=-1)
+            drawn = drawn.sub_(clip(drawn, lowest, v))
             y = torch.clamp(drawn, self.low, self.high)
             excess = _dot(b, y) - level
             enough = excess <= 0
@@ -119,11 +119,11 @@ class Nearest1(_Nearest):
             )
             if index == NEWTON - 1:
                 break
-            free = drawn.clone().ne_(0)
+            free = torch.ne(drawn, 0, out=torch.empty_like(drawn))
             slope = drawn.eq_(y).mul_(free).mul_(squares).sum(1, keepdim=True)
             newton = t + 1.0001 * excess / slope.clamp_min(TINY)
             halfway = torch.where(above < float("inf"), (below + above) / 2, 2 * t + 0.1 * v)
-            back = torch.where(newton <= 0, 0.1 * t if index == 0 else torch.zeros_like(t), newton)
+            back = torch.where(newton <= 0, 0.1 * t if index == 0 else zero, newton)
             good = (newton > below) & (newton < above) & (slope > 0)
             t = torch.where(good, newton, torch.where(enough & (below == 0), back, halfway))
         moved = torch.linalg.vector_norm(y - delta, dim=1, keepdim=True)
@@ -161,9 +161,9 @@ def _water_level(sizes: Tensor, r: Tensor) -> Tensor:
     """(B, 1) the level at which the ``sizes`` (B, n), cut off there, have the l2 length ``r`` (B, 1); large where they
     are shorter anyway."""
     square = _dot(sizes, sizes)
-    level = r / sizes.clone().gt_(0).sum(1, keepdim=True).clamp_min(1).sqrt()
+    level = r / (sizes > 0).sum(1, keepdim=True).clamp_min(1).sqrt()
     for _ in range(3):
-        over = sizes.clone().gt_(level)
+        over = torch.gt(sizes, level, out=torch.empty_like(sizes))
         rest = (r * r - _dot(sizes * (1 - over), sizes)).clamp_min(0)
         level = torch.maximum(level, (rest / over.sum(1, keepdim=True).clamp_min(1)).sqrt())
     return torch.where(square <= r * r, torch.full_like(level, 1 / TINY), level)
