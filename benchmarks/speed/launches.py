@@ -1,13 +1,14 @@
 """Operators and reads back to the host of a query, on the path for devices where reading back is expensive.
 
     python -m benchmarks speed launches
+    python -m benchmarks speed launches --every   reads of every registered attack that takes steps=
 
 A batch of 32 digits on mnist/smallcnn-tiny, selected on the CPU by ALMAKIT_CHEAP_SYNC=0. Counted is every operator that
 torch dispatches and that is no view: on a GPU each is a kernel launch. The fixed costs of a call are not in it: two
 calls of different lengths are subtracted. Reads are operators whose answer Python waits for. A null attack, which makes
 one query and one gradient of the margin per step and nothing else, shows what the bookkeeping takes. Where adv-lib is
-installed its attacks are counted beside ours. Counts do not depend on the machine; tests/core/test_launches.py holds
-them.
+installed its attacks are counted beside ours and kept, elsewhere the kept counts are shown. Counts do not depend on
+the machine; tests/core/test_launches.py holds them.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from almakit import attacks, data, models
+from almakit import attacks, data, models, registry
 from almakit.core import Attack, Problem
 from benchmarks import peers
-from benchmarks.common import markdown
+from benchmarks.common import Results, markdown
 
 IMAGES, STEPS = 32, (30, 60)
 TEXTS = {
@@ -126,14 +127,29 @@ def count_peer(name: str) -> float:
     return per_query(attack)[0]
 
 
-def main(args: argparse.Namespace) -> None:
-    del args
-    installed = find_spec("adv_lib") is not None
-    rows = [["a null attack", *(f"{value:.2f}" for value in count(Null)), ""]]
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--every", action="store_true", help="also reads of every registered attack with steps")
+
+
+def measure(results: Results, args: argparse.Namespace) -> None:
+    for name in registry.names("attacks") if args.every else ():
+        if "steps" in (kind := registry.get("attacks", name)).__dataclass_fields__:
+            fixed = {"epsilon": 0.1} if "epsilon" in kind.__dataclass_fields__ and not kind.minimal else {}
+            results.keep(f"every {name}", count(lambda steps, kind=kind, fixed=fixed: kind(steps=steps, **fixed)))  # type: ignore[misc]
+    results.keep("a null attack", {"ours": count(Null)})
     for name, text in TEXTS.items():
-        operators, reads = count(lambda steps, text=text: attacks.get(text.format(steps)))  # type: ignore[misc]
-        peer = f"{count_peer(name):.0f}" if installed and name in PEERS else ""
-        rows.append([name, f"{operators:.1f}", f"{reads:.2f}", peer])
-    print(markdown(["attack", "operators per query", "reads per query", "adv-lib's operators"], rows))
-    if not installed:
-        print("\nadv-lib is not installed here, so its column is empty; benchmarks/peers.py says how to install it.")
+        cell = {**results.cells.get(name, {}), "ours": count(lambda steps, text=text: attacks.get(text.format(steps)))}  # type: ignore[misc]
+        if name in PEERS and find_spec("adv_lib") is not None:
+            cell["adv-lib"] = count_peer(name)
+        results.keep(name, cell)
+
+
+def sections(results: Results, args: argparse.Namespace) -> dict[str, str]:
+    del args
+    rows = []
+    for name in ("a null attack", *TEXTS):
+        (operators, reads), peer = results.cells[name]["ours"], results.cells[name].get("adv-lib")
+        rows.append([name, f"{operators:.1f}", f"{reads:.2f}", "" if peer is None else f"{peer:.0f}"])
+    for name in (name for name in results.cells if name.startswith("every ")):
+        rows.append([name.removeprefix("every "), *(f"{value:.2f}" for value in results.cells[name]), ""])
+    return {"launches": markdown(["attack ", "operators per query", "reads per query", "adv-lib's operators"], rows)}
