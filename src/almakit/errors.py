@@ -9,42 +9,27 @@ from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# Names of settings in other libraries.
+# Names of settings in other libraries, after what they are called here.
 SYNONYMS = {
-    "eps": "epsilon",
-    "epsilons": "epsilon",
-    "radius": "epsilon",
-    "norm": "distance",
-    "metric": "distance",
-    "p": "distance",
-    "lp": "distance",
-    "iterations": "steps",
-    "n_iter": "steps",
-    "nb_iter": "steps",
-    "max_iter": "steps",
-    "num_steps": "steps",
-    "iters": "steps",
-    "n_restarts": "restarts",
-    "num_restarts": "restarts",
-    "bs": "batch_size",
-    "batchsize": "batch_size",
-    "y": "labels",
-    "label": "labels",
-    "y_target": "targets",
-    "target": "targets",
-    "step_size": "rate",
-    "eps_iter": "rate",
-    "rel_stepsize": "rate",
-    "random_start": "random",
-    "rand_init": "random",
-    "bounds": "box",
-    "verbose": "progress",
-    "n_examples": "limit",
-    "output": "out",
-    "save_dir": "out",
-    "dataset": "data",
-    "attack": "attacks",
-    "quiet": "progress",
+    word: name
+    for name, words in {
+        "epsilon": "eps epsilons radius",
+        "distance": "norm metric p lp",
+        "steps": "iterations n_iter nb_iter max_iter num_steps iters",
+        "restarts": "n_restarts num_restarts",
+        "batch_size": "bs batchsize",
+        "labels": "y label",
+        "targets": "y_target target",
+        "rate": "step_size eps_iter rel_stepsize",
+        "random": "random_start rand_init",
+        "box": "bounds",
+        "progress": "verbose quiet",
+        "limit": "n_examples",
+        "out": "output save_dir",
+        "data": "dataset",
+        "attacks": "attack",
+    }.items()
+    for word in words.split()
 }
 _RADIUS = ("eps", "epsilon", "epsilons", "radius")
 

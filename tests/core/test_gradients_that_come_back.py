@@ -3,16 +3,13 @@ keep."""
 
 from __future__ import annotations
 
-import pytest
 import torch
-from laws.samples import SAMPLES, Sample
+from laws.samples import Sample, each_attack
 from torch import Tensor
 
 from almakit.core import Result
 from almakit.distances.base import FunctionDistance
 from almakit.models.preflight import preflight
-
-each_attack = pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.text)
 
 
 class Squares(torch.autograd.Function):

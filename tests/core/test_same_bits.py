@@ -14,7 +14,9 @@ SAME_ROUNDING = {network: mark(network) == KNOWN[network]["mark"] for network in
 
 @pytest.mark.parametrize("targeted", [False, True], ids=["untargeted", "targeted"])
 @pytest.mark.parametrize("text", ATTACKS)
-@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize(
+    "network", [NETWORKS[0], *(pytest.param(name, marks=pytest.mark.slow) for name in NETWORKS[1:])]
+)
 def test_the_same_as_before(network: str, text: str, targeted: bool) -> None:
     known = KNOWN[network]["attacks"][f"{text}{', targeted' if targeted else ''}"]
     if SAME_ROUNDING[network]:

@@ -33,7 +33,8 @@ class RowWise(nn.Module):
 
 
 class Counted:
-    """Counts what passes through a module: rows forward, rows backward, and backward passes through the first call."""
+    """Counts what passes through a module: rows forward, rows backward, and backward passes through the first call that
+    has gradients."""
 
     def __init__(self, model: nn.Module):
         self.forwards = self.backwards = self.calls = self.passes_of_first = 0
@@ -43,9 +44,9 @@ class Counted:
         self.forwards += len(inputs[0])
 
     def _after(self, module: nn.Module, inputs: tuple[Tensor, ...], output: Any) -> None:
-        self.calls += 1
         parts = list(output.values()) if isinstance(output, dict) else output if isinstance(output, tuple) else [output]
         if parts[0].requires_grad:
+            self.calls += 1
             first = self.calls == 1
             parts[0].register_hook(lambda gradient: self._backward(gradient, first))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import MISSING, dataclass, fields
 
+import pytest
 import torch
 from laws.models import RowWise
 from torch import Tensor
@@ -120,4 +121,14 @@ def samples(name: str) -> list[Sample]:
     return [Sample(text, (3, 32, 32) if large else (3, 5, 5)) for text, large in zip(texts, colour, strict=True)]
 
 
-SAMPLES = [sample for name in registry.names("attacks") for sample in samples(name)]
+BY_NAME = {name: samples(name) for name in registry.names("attacks")}
+SAMPLES = [sample for each in BY_NAME.values() for sample in each]
+each_attack = pytest.mark.parametrize(
+    "sample",
+    [
+        pytest.param(sample, id=sample.text, marks=[pytest.mark.slow] if place else [])
+        for each in BY_NAME.values()
+        for place, sample in enumerate(each)
+    ],
+)
+"""One text of every attack; the other texts are left to ``make nightly``."""

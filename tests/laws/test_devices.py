@@ -11,7 +11,7 @@ import torch
 from distances.distance_samples import direction, images
 from goals.aims import AIMS, Aim, X
 from laws.other_device import DEVICE, OtherDevice, WrongDevice, put
-from laws.samples import SAMPLES, Sample
+from laws.samples import Sample, each_attack
 from torch import Tensor
 
 from almakit import attacks, distances, registry
@@ -26,7 +26,7 @@ def check_place(result: Result, success: Tensor) -> None:
     assert result.success.cpu().tolist() == success.tolist()
 
 
-@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.text)
+@each_attack
 def test_an_attack_stays_on_the_device(sample: Sample) -> None:
     model, x, labels = sample.problem(batch=4)
     plain = sample.attack(model, x, labels)
