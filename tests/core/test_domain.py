@@ -84,21 +84,6 @@ def test_contains_is_exact() -> None:
     assert Box(bits=8).contains(point, x).tolist() == [False, False, True]
 
 
-@pytest.mark.parametrize(
-    ("settings_", "sentence"),
-    [
-        ({"lo": 1.0, "hi": 1.0}, "the box needs lo < hi"),
-        ({"lo": float("nan")}, "the box's lo is a finite number"),
-        ({"bits": 0}, "bits=0 is no bit depth; use 1 to 16"),
-        ({"bits": 17}, "bits=17 is no bit depth"),
-        ({"mask": torch.ones(3)}, "the mask must be boolean"),
-    ],
-)
-def test_bad_boxes_are_sentences(settings_: dict[str, object], sentence: str) -> None:
-    with pytest.raises(BadInput, match=sentence):
-        Box(**settings_)  # type: ignore[arg-type]
-
-
 @given(st.integers(0, 10_000), st.sampled_from([torch.float32, torch.float64]))
 @settings(max_examples=60, deadline=None)
 def test_a_box_and_a_grid_per_feature(seed: int, dtype: torch.dtype) -> None:

@@ -53,7 +53,7 @@ def counted(result: Result, changed: Tensor, distance: str, radius: int) -> floa
     return float((~(result.success & (size <= radius))).double().mean())
 
 
-@pytest.mark.parametrize("bits", range(1, 9))
+@pytest.mark.parametrize("bits", [1, 3, 8])
 @pytest.mark.parametrize("box", BOXES, ids=str)
 @pytest.mark.parametrize(
     "text", ["fmn(distance={})", "search(attack=pgd(distance={}), halvings=4)", "alma(distance={})"]
@@ -79,7 +79,7 @@ def test_robust_accuracy_on_a_grid_equals_integer_counting(text: str, box: tuple
         assert dict(result.curve())[0.0] == result.clean_accuracy
 
 
-@pytest.mark.parametrize("bits", range(1, 9))
+@pytest.mark.parametrize("bits", [1, 3, 8])
 @pytest.mark.parametrize("box", BOXES, ids=str)
 @pytest.mark.parametrize("name", ["pgd", "apgd", "square"])
 def test_an_attack_at_whole_levels_succeeds_there_and_agrees_with_itself(

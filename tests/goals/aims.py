@@ -17,8 +17,8 @@ SHAPE = (2, 3)
 PIXELS = 6
 BATCH = 4
 X = 0.3 + 0.4 * torch.rand(BATCH, *SHAPE, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-Halfspaces = list[tuple[Tensor, Tensor]]
-"""One polytope: rows w (M, n) and needs c (M,) with w.d <= c for all rows."""
+Reached = Callable[[Tensor], Tensor]
+Union = Callable[[int, Tensor], list[tuple[Tensor, Tensor]]]
 
 
 class Linear(nn.Module):
@@ -55,9 +55,8 @@ class Aim:
     goal: Goal
     model: Linear
     labels: Tensor | None
-    targets: Tensor | None
-    reached: Callable[[Tensor], Tensor]
-    union: Callable[[int, Tensor], list[tuple[Tensor, Tensor]]]
+    reached: Reached
+    union: Union
 
 
 def _rows(count: int, entries: list[dict[int, float]], needs: list[float]) -> tuple[Tensor, Tensor]:
@@ -82,222 +81,166 @@ def _aims() -> list[Aim]:
     third = five.flat(X).detach().argsort(1, descending=True)[:, 3]
     found: list[Aim] = []
 
+    def add(text: str, goal: Goal, model: Linear, labels: Tensor | None, reached: Reached, union: Union) -> None:
+        found.append(Aim(text.partition("(")[0], text, goal, model, labels, reached, union))
+
     def over(row_label: int, others: list[int]) -> list[tuple[Tensor, Tensor]]:
         return [_rows(5, [{row_label: 1.0, other: -1.0} for other in others], [0.0] * len(others))]
 
-    found.append(
-        Aim(
-            "untargeted",
-            "untargeted",
-            goals.untargeted(),
-            five,
-            y,
-            None,
-            lambda z: z.argmax(1) != y,
-            lambda row, clean: [p for k in range(5) if k != int(y[row]) for p in over(int(y[row]), [k])],
-        )
+    add(
+        "untargeted",
+        goals.untargeted(),
+        five,
+        y,
+        lambda z: z.argmax(1) != y,
+        lambda row, clean: [p for k in range(5) if k != int(y[row]) for p in over(int(y[row]), [k])],
     )
-    found.append(
-        Aim(
-            "targeted",
-            "targeted(target=3)",
-            goals.targeted(second),
-            five,
-            None,
-            None,
-            lambda z: z.argmax(1) == second,
-            lambda row, clean: [
-                _rows(5, [{k: 1.0, int(second[row]): -1.0} for k in range(5) if k != int(second[row])], [0.0] * 4)
-            ],
-        )
+    add(
+        "targeted(target=3)",
+        goals.targeted(second),
+        five,
+        None,
+        lambda z: z.argmax(1) == second,
+        lambda row, clean: [
+            _rows(5, [{k: 1.0, int(second[row]): -1.0} for k in range(5) if k != int(second[row])], [0.0] * 4)
+        ],
     )
-    found.append(
-        Aim(
-            "top-k",
-            "top-k(k=2)",
-            goals.top_k(k=2),
-            five,
-            y,
-            None,
-            lambda z: ~(z.topk(2, 1).indices == y[:, None]).any(1),
-            lambda row, clean: [
-                p
-                for pair in combinations([k for k in range(5) if k != int(y[row])], 2)
-                for p in over(int(y[row]), list(pair))
-            ],
-        )
+    add(
+        "top-k(k=2)",
+        goals.top_k(k=2),
+        five,
+        y,
+        lambda z: ~(z.topk(2, 1).indices == y[:, None]).any(1),
+        lambda row, clean: [
+            p
+            for pair in combinations([k for k in range(5) if k != int(y[row])], 2)
+            for p in over(int(y[row]), list(pair))
+        ],
     )
-    found.append(
-        Aim(
-            "top-k",
-            "top-k(k=2)",
-            goals.top_k(targets=third, k=2),
-            five,
-            None,
-            None,
-            lambda z: (z.topk(2, 1).indices == third[:, None]).any(1),
-            lambda row, clean: [
-                _rows(5, [{k: 1.0, int(third[row]): -1.0} for k in beaten], [0.0] * 3)
-                for beaten in combinations([k for k in range(5) if k != int(third[row])], 3)
-            ],
-        )
+    add(
+        "top-k(k=2)",
+        goals.top_k(targets=third, k=2),
+        five,
+        None,
+        lambda z: (z.topk(2, 1).indices == third[:, None]).any(1),
+        lambda row, clean: [
+            _rows(5, [{k: 1.0, int(third[row]): -1.0} for k in beaten], [0.0] * 3)
+            for beaten in combinations([k for k in range(5) if k != int(third[row])], 3)
+        ],
     )
     present = tags.flat(X).detach() > 0
     for need in ("any", "all"):
-        found.append(
-            Aim(
-                "multilabel",
-                f"multilabel(need={need}, remove=[0], add=[1])",
-                goals.multilabel(present=present, need=need),
-                tags,
-                None,
-                None,
-                lambda z, need=need: ((z > 0) != present).any(1) if need == "any" else ((z > 0) != present).all(1),
-                lambda row, clean, need=need: [
-                    _rows(4, [{k: 1.0 if bool(present[row, k]) else -1.0} for k in group], [0.0] * len(group))
-                    for group in ([[0], [1], [2], [3]] if need == "any" else [[0, 1, 2, 3]])
-                ],
-            )
-        )
-    found.append(
-        Aim(
-            "threshold",
-            "threshold(above=0.8)",
-            goals.threshold(above=0.8),
-            one,
-            None,
-            None,
-            lambda z: z[:, 0] > 0.8,
-            lambda row, clean: [_rows(1, [{0: -1.0}], [-0.8])],
-        )
-    )
-    found.append(
-        Aim(
-            "regression",
-            "regression(by=0.7)",
-            goals.regression(by=0.7),
+        add(
+            f"multilabel(need={need}, remove=[0], add=[1])",
+            goals.multilabel(present=present, need=need),
             tags,
             None,
-            None,
-            lambda z: ((z - tags.flat(X).detach()).abs() > 0.7).any(1),
-            lambda row, clean: [
-                _rows(4, [{k: sign}], [sign * float(clean[k]) - 0.7]) for k in range(4) for sign in (1.0, -1.0)
+            lambda z, need=need: ((z > 0) != present).any(1) if need == "any" else ((z > 0) != present).all(1),
+            lambda row, clean, need=need: [
+                _rows(4, [{k: 1.0 if bool(present[row, k]) else -1.0} for k in group], [0.0] * len(group))
+                for group in ([[0], [1], [2], [3]] if need == "any" else [[0, 1, 2, 3]])
             ],
         )
+    add(
+        "threshold(above=0.8)",
+        goals.threshold(above=0.8),
+        one,
+        None,
+        lambda z: z[:, 0] > 0.8,
+        lambda row, clean: [_rows(1, [{0: -1.0}], [-0.8])],
+    )
+    add(
+        "regression(by=0.7)",
+        goals.regression(by=0.7),
+        tags,
+        None,
+        lambda z: ((z - tags.flat(X).detach()).abs() > 0.7).any(1),
+        lambda row, clean: [
+            _rows(4, [{k: sign}], [sign * float(clean[k]) - 0.7]) for k in range(4) for sign in (1.0, -1.0)
+        ],
     )
     labels = _model_labels(two)
     lead = float(torch.logit(torch.tensor(0.7, dtype=torch.float64)))
-    found.append(
-        Aim(
-            "reject",
-            "reject(probability=0.7)",
-            goals.reject(probability=0.7),
-            two,
-            labels,
-            None,
-            lambda z: (z.argmax(1) != labels) & (z.softmax(1).amax(1) > 0.7),
-            lambda row, clean: [_rows(2, [{int(labels[row]): 1.0, 1 - int(labels[row]): -1.0}], [-lead])],
-        )
+    add(
+        "reject(probability=0.7)",
+        goals.reject(probability=0.7),
+        two,
+        labels,
+        lambda z: (z.argmax(1) != labels) & (z.softmax(1).amax(1) > 0.7),
+        lambda row, clean: [_rows(2, [{int(labels[row]): 1.0, 1 - int(labels[row]): -1.0}], [-lead])],
     )
     guard = Linear((3,), 9, lambda z: (z[:, :2], z[:, 2]))
     kept = guard.flat(X).detach()[:, :2].argmax(1)
-    found.append(
-        Aim(
-            "reject",
-            "reject(detector=1, threshold=0.2)",
-            goals.reject(detector=1, threshold=0.2),
-            guard,
-            kept,
-            None,
-            lambda z: (z[:, :2].argmax(1) != kept) & (z[:, 2] < 0.2),
-            lambda row, clean: [_rows(3, [{int(kept[row]): 1.0, 1 - int(kept[row]): -1.0}, {2: 1.0}], [0.0, 0.2])],
-        )
+    add(
+        "reject(detector=1, threshold=0.2)",
+        goals.reject(detector=1, threshold=0.2),
+        guard,
+        kept,
+        lambda z: (z[:, :2].argmax(1) != kept) & (z[:, 2] < 0.2),
+        lambda row, clean: [_rows(3, [{int(kept[row]): 1.0, 1 - int(kept[row]): -1.0}, {2: 1.0}], [0.0, 0.2])],
     )
     prompts = torch.eye(3, dtype=torch.float64)
     towers = Linear((3,), 11, lambda z: {"image_embeds": z, "text_embeds": prompts})
     nearest = _model_labels(towers)
-    found.append(
-        Aim(
-            "embedding",
-            "embedding(below=0.5)",
-            goals.embedding(prompts=prompts, output="image_embeds"),
-            towers,
-            nearest,
-            None,
-            lambda z: z.argmax(1) != nearest,
-            lambda row, clean: [
-                _rows(3, [{int(nearest[row]): 1.0, k: -1.0}], [0.0]) for k in range(3) if k != int(nearest[row])
-            ],
-        )
+    add(
+        "embedding(below=0.5)",
+        goals.embedding(prompts=prompts, output="image_embeds"),
+        towers,
+        nearest,
+        lambda z: z.argmax(1) != nearest,
+        lambda row, clean: [
+            _rows(3, [{int(nearest[row]): 1.0, k: -1.0}], [0.0]) for k in range(3) if k != int(nearest[row])
+        ],
     )
-    found.append(
-        Aim(
-            "detection",
-            "detection(below=-0.3, index=1)",
-            goals.detection(below=-0.3, index=1),
-            boxes,
-            None,
-            None,
-            lambda z: (z.reshape(-1, 3, 2)[..., 1] < -0.3).all(1),
-            lambda row, clean: [_rows(6, [{1: 1.0}, {3: 1.0}, {5: 1.0}], [-0.3] * 3)],
-        )
+    add(
+        "detection(below=-0.3, index=1)",
+        goals.detection(below=-0.3, index=1),
+        boxes,
+        None,
+        lambda z: (z.reshape(-1, 3, 2)[..., 1] < -0.3).all(1),
+        lambda row, clean: [_rows(6, [{1: 1.0}, {3: 1.0}, {5: 1.0}], [-0.3] * 3)],
     )
     maps = Linear((3, 2, 2), 13)
     pixel_labels = maps(X).detach().argmax(1)
     flat_labels = pixel_labels.flatten(1)
-    found.append(
-        Aim(
-            "pixels",
-            "pixels(share=0.5)",
-            goals.pixels(share=0.5),
-            maps,
-            pixel_labels,
-            None,
-            lambda z: (z.reshape(-1, 3, 4).argmax(1) != flat_labels).sum(1) >= 2,
-            lambda row, clean: [
-                _rows(
-                    12,
-                    [
-                        {4 * int(flat_labels[row, p]) + p: 1.0, 4 * k + p: -1.0}
-                        for p, k in zip(pair, kinds, strict=True)
-                    ],
-                    [0.0, 0.0],
-                )
-                for pair in combinations(range(4), 2)
-                for kinds in [
-                    (a, b)
-                    for a in range(3)
-                    for b in range(3)
-                    if a != int(flat_labels[row, pair[0]]) and b != int(flat_labels[row, pair[1]])
-                ]
-            ],
-        )
+    add(
+        "pixels(share=0.5)",
+        goals.pixels(share=0.5),
+        maps,
+        pixel_labels,
+        lambda z: (z.reshape(-1, 3, 4).argmax(1) != flat_labels).sum(1) >= 2,
+        lambda row, clean: [
+            _rows(
+                12,
+                [{4 * int(flat_labels[row, p]) + p: 1.0, 4 * k + p: -1.0} for p, k in zip(pair, kinds, strict=True)],
+                [0.0, 0.0],
+            )
+            for pair in combinations(range(4), 2)
+            for kinds in [
+                (a, b)
+                for a in range(3)
+                for b in range(3)
+                if a != int(flat_labels[row, pair[0]]) and b != int(flat_labels[row, pair[1]])
+            ]
+        ],
     )
     parts = (goals.threshold(above=1.5, index=0), goals.threshold(below=-1.0, index=2))
-    found.append(
-        Aim(
-            "any-of",
-            "any-of(goals=[threshold(above=1.5), threshold(below=-1.0, index=2)])",
-            goals.any_of(*parts),
-            tags,
-            None,
-            None,
-            lambda z: (z[:, 0] > 1.5) | (z[:, 2] < -1.0),
-            lambda row, clean: [_rows(4, [{0: -1.0}], [-1.5]), _rows(4, [{2: 1.0}], [-1.0])],
-        )
+    add(
+        "any-of(goals=[threshold(above=1.5), threshold(below=-1.0, index=2)])",
+        goals.any_of(*parts),
+        tags,
+        None,
+        lambda z: (z[:, 0] > 1.5) | (z[:, 2] < -1.0),
+        lambda row, clean: [_rows(4, [{0: -1.0}], [-1.5]), _rows(4, [{2: 1.0}], [-1.0])],
     )
     mild = (goals.threshold(above=1.0, index=0), goals.threshold(below=-0.8, index=2))
-    found.append(
-        Aim(
-            "all-of",
-            "all-of(goals=[threshold(above=1.0), threshold(below=-0.8, index=2)])",
-            goals.all_of(*mild),
-            tags,
-            None,
-            None,
-            lambda z: (z[:, 0] > 1.0) & (z[:, 2] < -0.8),
-            lambda row, clean: [_rows(4, [{0: -1.0}, {2: 1.0}], [-1.0, -0.8])],
-        )
+    add(
+        "all-of(goals=[threshold(above=1.0), threshold(below=-0.8, index=2)])",
+        goals.all_of(*mild),
+        tags,
+        None,
+        lambda z: (z[:, 0] > 1.0) & (z[:, 2] < -0.8),
+        lambda row, clean: [_rows(4, [{0: -1.0}, {2: 1.0}], [-1.0, -0.8])],
     )
     return found
 

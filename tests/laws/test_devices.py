@@ -63,9 +63,9 @@ def test_an_option_and_the_methods_of_a_result_stay_on_the_device(name: str, tmp
 @pytest.mark.parametrize("aim", AIMS, ids=lambda aim: f"{aim.name}-{aim.text}")
 def test_a_goal_stays_on_the_device(aim: Aim) -> None:
     attack = attacks.get("soft-walk(steps=15)")
-    plain = attack(aim.model, X, aim.labels, aim.targets, aim.goal)
+    plain = attack(aim.model, X, aim.labels, None, aim.goal)
     with OtherDevice():
-        check_place(attack(put(aim.model), put(X.clone()), aim.labels, aim.targets, aim.goal), plain.success)
+        check_place(attack(put(aim.model), put(X.clone()), aim.labels, None, aim.goal), plain.success)
     for tensor in aim.model.parameters():
         del tensor.on_device
 
