@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -162,21 +161,24 @@ def _pair(
                 f"the runs aim at different classes (image {name}: {left.target} and {right.target}); to compare them "
                 "all the same, give --across goals."
             )
-    one = replace(before, records=[record for record, _, _ in both], best=None, epsilons=(), certified=None, stop=0.0)
-    two = replace(after, records=[record for _, record, _ in both], best=None, epsilons=(), certified=None, stop=0.0)
+    one = Results(before.info, [record for record, _, _ in both], before.run, step=before.step)
+    two = Results(after.info, [record for _, record, _ in both], after.run, step=after.step)
     # At a fixed radius an image is broken or not: how far inside says nothing.
     x, y, fixed = before.counted(one.distances), before.counted(two.distances), not before.info.minimal
     with np.errstate(invalid="ignore"):
         tie = (x == y) | (np.abs(x - y) <= TIE * np.maximum(x, y))
     changed = [
-        {"id": both[k][2], "before": float(x[k]), "after": float(y[k]), "ratio": _growth(float(x[k]), float(y[k]))}
-        for k in np.flatnonzero(~tie)
+        {"id": name, "before": old, "after": new, "ratio": _growth(old, new)}
+        for (_, _, name), old, new, equal in zip(both, x.tolist(), y.tolist(), tie, strict=True)
+        if not equal
     ]
     found = np.isfinite(x) & np.isfinite(y) & (x > 0) & (y > 0)
     ratio, (low, high) = (math.nan, (math.nan, math.nan)) if fixed else ratio_of_medians(x, y, seed)
     parts = attack_summary(one), attack_summary(two)
     success = [part["success_rate"]["value"] for part in parts]
     lost = success[0] - success[1]
+    # Image by image, where both found something.
+    growth = math.nan if fixed or not found.any() else float(np.exp(np.mean(np.log(y[found] / x[found]))))
     return {
         "attack": " -> ".join(dict.fromkeys([before.info.text, after.info.text])),
         "distance": before.info.distance,
@@ -187,10 +189,7 @@ def _pair(
         "ratio_of_medians": ratio,
         "ratio_low": low,
         "ratio_high": high,
-        # Image by image, where both found something.
-        "geometric_mean_ratio": float(np.exp(np.mean(np.log(y[found] / x[found]))))
-        if found.any() and not fixed
-        else math.nan,
+        "geometric_mean_ratio": growth,
         "wins": int((~tie & (y < x)).sum()),  # the second run found the smaller change
         "losses": int((~tie & (y > x)).sum()),
         "ties": int(tie.sum()),
@@ -249,7 +248,7 @@ def table(comparison: dict[str, Any], show: int = 10) -> str:
             row |= {f"success_{when}": part["success_rate"], f"median_{when}": MEDIAN.read(part)}
         rows.append(row)
     head = [f"{when:<8}{_line(comparison[when])}" for when in ("before", "after")]
-    lines = [*head, "", Table(COLUMNS, rows).text(width=120), "", NOTE]
+    lines = [*head, "", Table(COLUMNS, rows).text(), "", NOTE]
     for one in comparison["comparisons"]:
         if one["changed"] and show:
             which = f", the {show} worst:" if show < len(one["changed"]) else ":"

@@ -7,6 +7,7 @@ import io
 import math
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -68,27 +69,41 @@ def mathematical(distance: str) -> str:
     return distance_name(distance).tex if distance in DISTANCES else literal(distance)
 
 
-def _methods(subjects: Sequence[Subject]) -> list[str]:
-    """The methods, each of which has a colour."""
-    return list(dict.fromkeys(column.label.method for subject in subjects for column in subject.columns))
+@dataclass(frozen=True)
+class Panel:
+    """A place to draw one model's attacks of a distance and goal; the styles and legend are the whole figure's."""
+
+    axes: Any
+    subject: Subject
+    group: Group
+    methods: list[str]  # each has a colour
+    handles: dict[str, Any]  # of the legend, by label
+    first: bool  # in its row
+    top: bool  # in its column
+
+    def style(self, column: Results) -> dict[str, Any]:
+        """Colour and marker of an attack's method."""
+        colour, mark = palette.slot(self.methods.index(column.label.method))
+        return {"color": palette.SERIES_LIGHT[colour], "marker": MARKS[mark]}
 
 
 def _draw_grid(
-    subjects: Sequence[Subject], groups: Sequence[Group], draw: Callable[..., None], files: Sequence[Path]
+    subjects: Sequence[Subject], groups: Sequence[Group], draw: Callable[[Panel], None], files: Sequence[Path]
 ) -> list[Path]:
     """A figure with one row per group and one column per model, each panel by ``draw``, and a legend below all."""
-    pyplot, methods = plotting(), _methods(subjects)
-    entries = sum(len(subject.columns) for subject in subjects)
-    size = (PANEL[0] * len(subjects), PANEL[1] * len(groups) + 0.14 * math.ceil(entries / (2 * len(subjects))) + 0.3)
+    pyplot, columns = plotting(), [column for subject in subjects for column in subject.columns]
+    methods, handles = list(dict.fromkeys(column.label.method for column in columns)), dict[str, Any]()
+    lines = math.ceil(len(columns) / (2 * len(subjects)))
+    size = (PANEL[0] * len(subjects), PANEL[1] * len(groups) + 0.14 * lines + 0.3)
     with pyplot.rc_context(STYLE):
         figure, panels = pyplot.subplots(len(groups), len(subjects), figsize=size, squeeze=False, layout="constrained")
-        handles: dict[str, Any] = {}
         for row, group in enumerate(groups):
-            for panel, subject in zip(panels[row], subjects, strict=True):
-                draw(panel, subject, group, methods, handles, first=subject is subjects[0], top=row == 0)
+            for axes, subject in zip(panels[row], subjects, strict=True):
+                draw(Panel(axes, subject, group, methods, handles, subject is subjects[0], row == 0))
+                axes.set_title(literal(subject.name) if row == 0 else "")
         if handles:
-            room = int(CHARACTERS * size[0] / (6 + max(map(len, handles))))
-            across = max(1, min(math.ceil(len(handles) / 2), 3 * len(subjects), room))
+            fitting = int(CHARACTERS * size[0] / (6 + max(map(len, handles))))
+            across = max(1, min(math.ceil(len(handles) / 2), 3 * len(subjects), fitting))
             figure.legend(handles.values(), map(literal, handles), loc="outside lower center", ncols=across)
         written = [save_figure(figure, file) for file in files]
         pyplot.close(figure)
@@ -98,36 +113,18 @@ def _draw_grid(
 def draw_curves(subjects: Sequence[Subject], out: Path, kinds: Sequence[str] = KINDS) -> list[Path]:
     """``curves.*``: one row per distance and goal, one column per model; solid the large budget, dotted the small one,
     one colour per method."""
-    return _draw_grid(subjects, groups_of(subjects) or [("", "")], _panel, [out / f"curves.{kind}" for kind in kinds])
+    return _draw_grid(subjects, groups_of(subjects) or [("", "")], _curves, [out / f"curves.{kind}" for kind in kinds])
 
 
 def draw_courses(subjects: Sequence[Subject], out: Path, kinds: Sequence[str] = KINDS) -> list[Path]:
     """``courses.*``: one row per distance and goal, one column per model; median distance against forwards, both
-    logarithmic. Nothing without courses."""
-    groups = [group for group in groups_of(subjects) if any(_drawn(subject, group) for subject in subjects)]
-    return _draw_grid(subjects, groups, _course_panel, [out / f"courses.{kind}" for kind in kinds]) if groups else []
+    logarithmic. Nothing without histories."""
+    groups = [group for group in groups_of(subjects) if any(_histories(subject, group) for subject in subjects)]
+    return _draw_grid(subjects, groups, _courses, [out / f"courses.{kind}" for kind in kinds]) if groups else []
 
 
-def _course_panel(
-    panel: Any, subject: Subject, group: Group, methods: list[str], handles: dict[str, Any], first: bool, top: bool
-) -> None:
-    for column, points in _drawn(subject, group):
-        colour, mark = palette.slot(methods.index(column.label.method))
-        (line,) = panel.plot(
-            *zip(*points, strict=True),
-            color=palette.SERIES_LIGHT[colour],
-            linestyle=LINES[column.label.dash],
-            marker=MARKS[mark] or ".",
-            markersize=4,
-        )
-        handles.setdefault(column.label.label, line)
-    panel.set(xscale="log", yscale="log", xlabel="forwards per image")
-    panel.set_ylabel(f"median {mathematical(group[0])} of attacked images" if first else "")
-    panel.set_title(literal(subject.name) if top else "")
-
-
-def _drawn(subject: Subject, group: Group) -> list[tuple[Results, list[tuple[float, float]]]]:
-    """The columns of a group with the points of their courses."""
+def _histories(subject: Subject, group: Group) -> list[tuple[Results, list[tuple[float, float]]]]:
+    """The attacks of a group with the points of their histories."""
     found = []
     for column in subject.of_group(group):
         points = [(row["forwards"], row["median"]) for row in column.numbers.get("course", ()) if row["median"]]
@@ -135,69 +132,59 @@ def _drawn(subject: Subject, group: Group) -> list[tuple[Results, list[tuple[flo
     return found
 
 
-def _panel(
-    panel: Any, subject: Subject, group: Group, methods: list[str], handles: dict[str, Any], first: bool, top: bool
-) -> None:
-    columns, (distance, goal) = subject.of_group(group), group
-    found = {id(column): np.sort(values[~np.isnan(values)]) for column in columns for values in [column.by_image]}
-    minimal = [found[id(column)] for column in columns if column.info.minimal]
+def _courses(panel: Panel) -> None:
+    for column, points in _histories(panel.subject, panel.group):
+        style = panel.style(column)
+        style["marker"] = style["marker"] or "."
+        (line,) = panel.axes.plot(*zip(*points, strict=True), linestyle=LINES[column.label.dash], markersize=4, **style)
+        panel.handles.setdefault(column.label.label, line)
+    panel.axes.set(xscale="log", yscale="log", xlabel="forwards per image")
+    panel.axes.set_ylabel(f"median {mathematical(panel.group[0])} of attacked images" if panel.first else "")
+
+
+def _curves(panel: Panel) -> None:
+    axes, (distance, goal), together = panel.axes, panel.group, panel.subject.groups.get(panel.group)
+    columns = together.attacks if together else ()
+    found = [np.sort(values[~np.isnan(values)]) for values in (column.by_image for column in columns)]
+    minimal = [values for column, values in zip(columns, found, strict=True) if column.info.minimal]
     edge = extent(minimal, [column.reach for column in columns if not column.info.minimal])
-    for column in columns:
-        label = column.label
-        colour, mark = palette.slot(methods.index(label.method))
+    for column, values in zip(columns, found, strict=True):
         if not column.info.minimal:
-            handles.setdefault(label.label, _marker(panel, column, palette.SERIES_LIGHT[colour], MARKS[mark] or "o"))
+            panel.handles.setdefault(column.label.label, _mark(panel, column))
             continue
-        xs, ys = steps(found[id(column)], edge)
+        xs, ys = steps(values, edge)
         xs, ys = (part[xs >= column.stop] for part in (xs, ys))  # nothing is known of smaller radii
-        (line,) = panel.plot(
-            xs,
-            ys,
-            color=palette.SERIES_LIGHT[colour],
-            linestyle=LINES[label.dash],
-            drawstyle="steps-post",
-            marker=MARKS[mark],
-            markersize=3,
-            markevery=0.12,
-        )
-        handles.setdefault(label.label, line)
-    certified = subject.certified_curve(group)
+        look = {"linestyle": LINES[column.label.dash], "drawstyle": "steps-post", "markersize": 3, "markevery": 0.12}
+        (line,) = axes.plot(xs, ys, **look, **panel.style(column))
+        panel.handles.setdefault(column.label.label, line)
+    certified = panel.subject.certified_curve(panel.group)
     if certified is not None and columns:
         best = np.sort(np.fmin.reduce([column.by_image for column in columns]))
         xs = np.unique(np.concatenate([steps(part, edge)[0] for part in (certified, best)]))
         low, high = (
-            100.0 * (len(part) - np.searchsorted(part, xs, side="right")) / len(part) for part in (certified, best)
+            100 * (len(part) - np.searchsorted(part, xs, side="right")) / len(part) for part in (certified, best)
         )
-        band = panel.fill_between(xs, low, np.maximum(low, high), step="post", color="#8A8A84", alpha=0.18, linewidth=0)
-        panel.plot(xs, low, color="#6A6A64", linewidth=0.9, drawstyle="steps-post")
-        handles.setdefault("between certified and found", band)
-    panel.set_xlim(0, edge)
-    panel.set_ylim(0, 100)
-    panel.set_xlabel(f"{mathematical(distance)} perturbation $\\epsilon$" if distance else "")
-    if first:
+        band = axes.fill_between(xs, low, np.maximum(low, high), step="post", color="#8A8A84", alpha=0.18, linewidth=0)
+        axes.plot(xs, low, color="#6A6A64", linewidth=0.9, drawstyle="steps-post")
+        panel.handles.setdefault("between certified and found", band)
+    axes.set(xlim=(0, edge), ylim=(0, 100))
+    axes.set_xlabel(f"{mathematical(distance)} perturbation $\\epsilon$" if distance else "")
+    if panel.first:
         words = goal_name(goal) if goal.startswith("[") else goal
-        panel.set_ylabel(f"{resisted(goal_name(goal))} (%)" + (f"\n{literal(words)}" if goal else ""))
-    if top:
-        panel.set_title(literal(subject.name))
-    if not any(len(values) for values in found.values()):
-        panel.text(0.5, 0.5, "nothing yet", ha="center", transform=panel.transAxes)
+        axes.set_ylabel(f"{resisted(goal_name(goal))} (%)" + (f"\n{literal(words)}" if goal else ""))
+    if not any(map(len, found)):
+        axes.text(0.5, 0.5, "nothing yet", ha="center", transform=axes.transAxes)
 
 
-def _marker(panel: Any, column: Results, colour: str, mark: str) -> Any:
+def _mark(panel: Panel, column: Results) -> Any:
     """An attack at a fixed radius: robust accuracy there with its interval, no curve."""
     (row,) = column.numbers["robust_accuracy"]
     value, low, high = (100 * (math.nan if row[key] is None else row[key]) for key in ("value", "low", "high"))
-    return panel.errorbar(
-        [row["epsilon"]],
-        [value],
-        yerr=[[max(value - low, 0.0)], [max(high - value, 0.0)]],
-        color=colour,
-        marker=mark,
-        markersize=4,
-        linestyle="none",
-        capsize=2,
-        linewidth=1.0,
-    )
+    ends = [[max(value - low, 0.0)], [max(high - value, 0.0)]]
+    style = panel.style(column)
+    style["marker"] = style["marker"] or "o"
+    look = {"markersize": 4, "linestyle": "none", "capsize": 2, "linewidth": 1.0}
+    return panel.axes.errorbar([row["epsilon"]], [value], yerr=ends, **look, **style)
 
 
 def extent(sorted_distances: Sequence[Array], radii: Sequence[float] = ()) -> float:
@@ -224,12 +211,10 @@ def draw_gallery(subjects: Sequence[Subject], out: Path) -> Path | None:
     """``gallery.png``: a few images of the first subject, each attack's adversarial image and difference; None where
     nothing was found."""
     subject = subjects[0]
-    best: dict[tuple[str, str], Results] = {}  # by method and distance, the one with the largest budget
-    for column in subject.columns:
-        key = (column.label.method, column.info.distance)
-        if key not in best or column.label.spend > best[key].label.spend:
-            best[key] = column
-    columns = list(best.values())[:GALLERY_ATTACKS]
+    best: dict[tuple[str, str], int] = {}  # by method and distance, the one with the largest budget
+    for place, column in sorted(enumerate(subject.columns), key=lambda pair: (pair[1].label.spend, -pair[0])):
+        best[column.label.method, column.info.distance] = place
+    columns = [subject.columns[place] for place in sorted(best.values())][:GALLERY_ATTACKS]
     chosen = [subject.images[place] for place in pictures.choose(subject, 6 * GALLERY_ROWS)]
     found = [
         info for info in chosen if all((mine := c.rows.get(info.index)) and mine.slot is not None for c in columns)
@@ -247,9 +232,9 @@ def draw_gallery(subjects: Sequence[Subject], out: Path) -> Path | None:
         name = distance_name(column.info.distance).label
         for row, info in zip(rows, infos, strict=True):
             record, point = column.rows[info.index], points[info.index]
-            after = pictures.class_name(subject, record.prediction)
             change, _ = pictures.difference(clean[info.index], point)
-            row += [(pictures.eight_bit(point), after), (change, f"{name} {record.verified:.3g}")]
+            row += [(pictures.eight_bit(point), pictures.class_name(subject, record.prediction))]
+            row += [(change, f"{name} {record.verified:.3g}")]
         titles += [f"{column.label.label}, {name}", ""]
     return _sheet(rows, titles, out / "gallery.png")
 

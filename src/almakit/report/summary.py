@@ -46,7 +46,7 @@ NULL_MEANS = (
 )
 QUANTILES = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
 TENTH = 0.1
-"""Below this part of the found distance a certified radius says too little to be shown: "not certified"."""
+"""Below this part of the found distance a certified radius says too little: "not certified"."""
 FLAT = "the gradient was zero"
 """How the reason of a record begins whose attack got no gradient other than zero."""
 ALONE = "only square"
@@ -166,14 +166,6 @@ def certified_accuracy(radii: Array, epsilons: Sequence[float]) -> list[dict[str
     ]
 
 
-def _unless_tiny(part: dict[str, Any], cell: Callable[[dict[str, Any]], Any], tiny: Any) -> Any:
-    """A ``cell`` of what is certified; ``tiny`` where that is less than a tenth of the distance found."""
-    found = part.get("certified")
-    if found is None:
-        return None
-    return tiny if found["share"] is None or found["share"] < TENTH else cell(found)
-
-
 def _best_target(a: Results) -> dict[str, Any] | None:
     """With all targets tried: each image by its nearest target."""
     if not a.draw.several:
@@ -277,23 +269,20 @@ MEASURES: tuple[Measure, ...] = (
         cell=_median("median_all_8bit"),
     ),
     Measure(
-        "certified",
+        "certified_median",
         "certified radius",
         "distance",
-        csv=False,
-        help="median radius, over the images the attack had to work on, within which the model provably keeps its "
-        "class; not certified: less than a tenth of the distance found",
+        help="median radius, over the attacked images, within which the model provably keeps its class",
         order="down",
-        of=_certified,
-        cell=lambda part: _unless_tiny(part, lambda found: found["median_attacked"], "not certified"),
+        cell=_cells("certified", "median_attacked"),
     ),
     Measure(
-        "gap",
-        "gap to certified",
+        "certified_share",
+        "certified / found",
         "share",
-        csv=False,
-        help="how much of the distance found lies above the certified radius, in the median",
-        cell=lambda part: _unless_tiny(part, lambda found: 1 - found["share"], None),
+        help="certified radius as a part of the distance found, in the median: below a tenth it says little",
+        order="down",
+        cell=_cells("certified", "share"),
     ),
     Measure(
         "certified_equal",
@@ -303,8 +292,6 @@ MEASURES: tuple[Measure, ...] = (
         order="down",
         of=lambda a: None if a.certified_radii is None else a.share(a.certified_radii > 0.99 * a.distances, a.attacked),
     ),
-    Measure("certified_median", "certified", "distance", "csv", cell=_cells("certified", "median_attacked")),
-    Measure("certified_share", "certified / found", "share", "csv", cell=_cells("certified", "share")),
 )
 """The measures that tables show, in their order."""
 
@@ -344,6 +331,7 @@ def attack_summary(a: Results) -> dict[str, Any]:
     }
     more = {
         "stop_within": a.stop or None,
+        "certified": _certified(a),
         "course": _history(a),
         "best_target": _best_target(a),
         # Images the attack calls wrong from the start, which the verdict classifies rightly.
