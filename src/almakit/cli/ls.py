@@ -84,8 +84,8 @@ def facts(what: str, name: str) -> dict[str, Any]:
         settings = [f.name for f in fields(kind) if f.repr and f.name not in of_a_call]
         return {"reached when": kind.about, "settings": ", ".join(settings)}
     presets = (
-        f"preset={preset}: {', '.join(f'{key}={_word(value)}' for key, value in given.items())}"
-        for preset, given in kind.presets.items()
+        f"preset={preset}: {', '.join(f'{key}={_word(value)}' for key, value in settings.items())}"
+        for preset, settings in kind.presets.items()
     )
     module = "almakit" if kind.__module__.startswith("almakit.") else kind.__module__
     return {
@@ -138,15 +138,15 @@ def _other_forms(what: str) -> str:
 
 
 def _example(kind: Any, quote: bool = False) -> str:
-    """The settings that are given most, as in a text or as in Python."""
-    given = {f.name: _default(f) for f in fields(kind) if f.name in ("distance", "steps")}
+    """The settings that are used most, as in a text or as in Python."""
+    settings = {f.name: _default(f) for f in fields(kind) if f.name in ("distance", "steps")}
     if kind.does is not None and len(kind.does) == 1:
-        given.pop("distance", None)
-    if quote and "distance" in given:
-        given["distance"] = f'"{given["distance"]}"'
+        settings.pop("distance", None)
+    if quote and "distance" in settings:
+        settings["distance"] = f'"{settings["distance"]}"'
     if not kind.minimal:
-        given = {"epsilon": "8/255", **given}
-    return ", ".join(f"{key}={value}" for key, value in given.items())
+        settings = {"epsilon": "8/255", **settings}
+    return ", ".join(f"{key}={value}" for key, value in settings.items())
 
 
 def _default(f: Field[Any]) -> str:

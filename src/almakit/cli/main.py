@@ -72,7 +72,7 @@ example:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command line and returns its exit code."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
     hold_standard_places()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a folder's name need not be UTF-8
@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # A reader that leaves, as that of `almakit run ... | head -1` does, must neither end the work nor decide the
         # exit code.
         with redirect_stdout(cast("TextIO", out)), redirect_stderr(cast("TextIO", err)):
-            code = _outcome(given, own_process=arguments is None)
+            code = _outcome(words, own_process=arguments is None)
             out.flush()
             if out.lost and code == DONE:
                 _say(f"the output could not be written ({out.lost}); the work itself is finished.")
@@ -93,23 +93,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _outcome(given: list[str], own_process: bool = False) -> int:
+def _outcome(words: list[str], own_process: bool = False) -> int:
     """The exit code of a command line; prints its errors as messages."""
     try:
-        command = _parsed(given, own_process)
+        command = _parsed(words, own_process)
         return command if isinstance(command, int) else int(command[0].main(command[1]))
     except AlmakitError as error:
         _say(str(error))
         return _code(error)
     except KeyboardInterrupt as stop:
-        _say(f"stopped{f' by {stop}' if str(stop) else ''}. {_how_to_resume(given)}")
+        _say(f"stopped{f' by {stop}' if str(stop) else ''}. {_how_to_resume(words)}")
         return INTERRUPTED
     except SystemExit as leaving:
         # Not the verb: a model, data set or attack of the user's called exit(), perhaps with 0, in the middle of the
         # work.
         _say(
             f"your model, data set or attack called exit({leaving.code!r}) before the command had finished. "
-            f"{_how_to_resume(given)}"
+            f"{_how_to_resume(words)}"
         )
         return ERROR
     except Exception as error:
@@ -123,20 +123,20 @@ def _outcome(given: list[str], own_process: bool = False) -> int:
         return ERROR
 
 
-def _parsed(given: list[str], own_process: bool) -> int | tuple[ModuleType, argparse.Namespace]:
+def _parsed(words: list[str], own_process: bool) -> int | tuple[ModuleType, argparse.Namespace]:
     """The verb's module and its arguments, or the exit code where there is nothing to do."""
-    if not given or given[0] in ("-h", "--help", "help"):
+    if not words or words[0] in ("-h", "--help", "help"):
         print(overview(), end="")
-        return DONE if given else USAGE
-    if given[0] == "--version":
+        return DONE if words else USAGE
+    if words[0] == "--version":
         print(f"almakit {VERSION}")
         return DONE
-    verb = given[0]
+    verb = words[0]
     if verb not in VERBS:
         raise Usage(f"there is no verb {verb!r}; {suggestion(verb, VERBS)}")
     parser = parser_of(verb)
     try:
-        parsed, rest = parser.parse_known_args(given[1:])
+        parsed, rest = parser.parse_known_args(words[1:])
     except SystemExit as leaving:  # 0 after --help, 2 after a usage error
         return leaving.code if isinstance(leaving.code, int) else USAGE
     if rest:
@@ -173,8 +173,8 @@ def _code(error: AlmakitError) -> int:
     return REFUSED if isinstance(error, Refused) else ERROR
 
 
-def _how_to_resume(given: Sequence[str]) -> str:
-    if given[:1] in (["run"], ["demo"], ["reproduce"], ["train"], ["certify"], ["transfer"]):
+def _how_to_resume(words: Sequence[str]) -> str:
+    if words[:1] in (["run"], ["demo"], ["reproduce"], ["train"], ["certify"], ["transfer"]):
         return "Finished work is stored. Re-run the same command to resume."
     return "Nothing was changed."
 

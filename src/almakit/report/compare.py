@@ -118,16 +118,16 @@ def _match(
     one: Subject, two: Subject, pairs: Sequence[tuple[str, str]], canonical: Callable[[str], str | None]
 ) -> list[tuple[Results, Results]]:
     here, there = ({column.info.text: column for column in subject.columns} for subject in (one, two))
-    wanted = [
+    chosen = [
         (_known(left, here, "first", canonical), _known(right, there, "second", canonical)) for left, right in pairs
     ] or [(text, text) for text in here if text in there]
-    if not wanted:
+    if not chosen:
         raise BadInput(
             'the two runs have no attack in common; name which to compare with --pair "text in the '
             'first=>text in the second". '
             f"The first has {', '.join(here) or 'none'}; the second {', '.join(there) or 'none'}."
         )
-    for left, right in wanted:
+    for left, right in chosen:
         if here[left].info.distance != there[right].info.distance:
             raise BadInput(f"{left} and {right} minimise different distances; choose attacks of the same distance.")
         if not same(here[left].reach, there[right].reach):
@@ -135,7 +135,7 @@ def _match(
                 f"{left} and {right} do not look equally far: one works at a fixed radius that is not the other's; "
                 "choose two that look for the smallest change, or two of the same radius."
             )
-    return [(here[left], there[right]) for left, right in wanted]
+    return [(here[left], there[right]) for left, right in chosen]
 
 
 def _known(text: str, known: Mapping[str, Results], place: str, canonical: Callable[[str], str | None]) -> str:

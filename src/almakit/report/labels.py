@@ -68,9 +68,9 @@ def extras(info: AttackInfo) -> str:
     _, bracket, inside = info.text.partition("(")
     if not bracket:
         return ""
-    said = ("distance", *BUDGET) if info.minimal else ("distance", "epsilon", *BUDGET)
+    elsewhere = ("distance", *BUDGET) if info.minimal else ("distance", "epsilon", *BUDGET)
     parts = [part.strip() for part in _split(inside.rsplit(")", 1)[0])]
-    return ", ".join(part for part in parts if part.partition("=")[0].strip() not in said and part)
+    return ", ".join(part for part in parts if part.partition("=")[0].strip() not in elsewhere and part)
 
 
 def radius(epsilon: float, distance: str) -> str:

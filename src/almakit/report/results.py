@@ -301,7 +301,7 @@ def best_known(attacks: Sequence[Results]) -> dict[str, dict[tuple[int, int | No
 
 
 def chosen_radii(distance: str, groups: Sequence[Together]) -> list[float]:
-    """The radii that are columns of tables where none are asked for: the fixed radii of attacks and the two usual ones
+    """The radii that are columns of tables by default: the fixed radii of attacks and the two usual ones
     that tell most.
 
     Those are where the worst case is nearest to half of what stands at radius 0, on average over the ``groups``.

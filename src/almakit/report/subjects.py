@@ -201,15 +201,15 @@ def _check_certificates(runs: Sequence[RunFolder]) -> None:
 def _radii(subjects: Sequence[Subject], epsilons: Radii) -> dict[str, list[float]]:
     """Where the report's tables give robust accuracy, by distance."""
     distances = list(dict.fromkeys(distance for distance, _ in groups_of(subjects)))
-    asked = for_distances(texts_of(epsilons), distances)
-    if not asked:
+    chosen = for_distances(texts_of(epsilons), distances)
+    if not chosen:
         for run in (run for subject in subjects for run in subject.runs):
             mine = list(dict.fromkeys(info.distance for info in run.attacks))
             for distance, values in for_distances(run.spec.epsilon, mine).items():
-                asked[distance] = sorted({*asked.get(distance, ()), *values})
+                chosen[distance] = sorted({*chosen.get(distance, ()), *values})
     groups = [(group, together) for subject in subjects for group, together in subject.groups.items()]
     return {
-        name: asked.get(name) or chosen_radii(name, [together for group, together in groups if group[0] == name])
+        name: chosen.get(name) or chosen_radii(name, [together for group, together in groups if group[0] == name])
         for name in distances
     }
 

@@ -77,6 +77,7 @@ class Column:
     order: str = "up"  # or "down": which end a sorted table shows first
     bold: str = ""  # "smallest": the smallest value is bold, where several rows have one
     interval: bool = True  # show the interval of a value that has one
+    csv: bool = True  # whether CSV has it
     tip: str = ""  # the column with what a cell's tooltip says
 
     @property
@@ -230,8 +231,9 @@ def comma_separated(tables: Sequence[Table]) -> str:
     with_ends: dict[str, bool] = {}
     for table in tables:
         for column in table.columns:
-            ends = any(isinstance(row.get(column.name), dict) for row in table.rows)
-            with_ends[column.name] = with_ends.get(column.name, False) or ends
+            if column.csv:
+                ends = any(isinstance(row.get(column.name), dict) for row in table.rows)
+                with_ends[column.name] = with_ends.get(column.name, False) or ends
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(

@@ -13,15 +13,15 @@ from .table import NONE, Column, Row, Table
 
 
 def matrix(runs: Sequence[RunFolder]) -> dict[str, Any] | None:
-    """Rows: each run's model and attack, columns: the models that were asked; None where none was.
+    """Rows: each run's model and attack, columns: the models that judged its images; None where none did.
 
     A cell counts the stored images of the row whose goal the column's model does not reach on the clean image, and
     those of them that reach it with the stored one.
     """
-    asked = [
+    judged = [
         (run, {(part.target, str(part.model_sha256)): part for part in read_transfers(run.folder)}) for run in runs
     ]
-    targets = list(dict.fromkeys(key for _, parts in asked for key in parts))
+    targets = list(dict.fromkeys(key for _, parts in judged for key in parts))
     if not targets:
         return None
     rows = [
@@ -31,7 +31,7 @@ def matrix(runs: Sequence[RunFolder]) -> dict[str, Any] | None:
             "label": label.label,
             "cells": [_cell(parts[key].seen.get(info.text, {}) if key in parts else {}) for key in targets],
         }
-        for run, parts in asked
+        for run, parts in judged
         if parts
         for info, label in zip(run.attacks, label_attacks(run.attacks), strict=True)
     ]
