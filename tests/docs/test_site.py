@@ -25,7 +25,7 @@ PAGES = sorted(
     for path in SITE.rglob("index.html")
     if (name := path.parent.relative_to(SITE).as_posix()) not in site_pages().RENAMED
 )
-MATHEMATICS = {"guide-defence": 4, "guide-compare": 3, "guide-own": 3, "engine": 1, "notebooks/first-evaluation": 1}
+MATHEMATICS = {"guide-defence": 4, "guide-compare": 3, "guide-own": 3, "notebooks/first-evaluation": 1}
 """Formulas a page has at least."""
 
 
