@@ -123,15 +123,15 @@ def _verb(verb: str) -> str:
     if examples:
         lines.append("```sh\n" + "\n".join(examples) + "\n```\n")
     if found := [action for action in parser._actions if action.help != argparse.SUPPRESS]:
-        rows = "\n".join(f"| `{_call(action)}` | {_meaning(action)} |" for action in found)
+        rows = "\n".join(f"| <code>{_call(action)}</code> | {_meaning(action)} |" for action in found)
         lines.append(f"| argument | meaning |\n| :-- | :-- |\n{rows}\n")
     return "\n".join(lines)
 
 
 def _call(action: argparse.Action) -> str:
-    """An argument as it is written: a flag with its value, or a position."""
+    """An argument as it is written: a flag with its value, or a position; a bar would end the cell of the table."""
     value = str(action.metavar or ("|".join(map(str, action.choices)) if action.choices else action.dest.upper()))
-    value = value.replace("|", "\\|")
+    value = value.replace("<", "&lt;").replace("|", "&#124;")
     if not action.option_strings:
         return f"[{value}]" if action.nargs in ("?", "*") else value
     flags = ", ".join(action.option_strings)
