@@ -1,11 +1,11 @@
-# make demo   attack 64 digits and print a table     make test   every check, under 10 minutes on 2 cores
+# make demo   attack 64 digits and print a table     make test   every check
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 export ALMAKIT_DATA ?= $(abspath ../shared/data)
 
-# make check   lint, types and the fast tests, before every commit
+# make check   lint, types and the fast tests, before every commit     CONTRIBUTING.md has the measured times
 .PHONY: setup check demo test nightly lint clean docs site-test dist newcomer
 
 setup: $(VENV)/.setup-done
@@ -15,7 +15,7 @@ $(VENV)/.setup-done: pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
-# The demo needs little: torch, numpy, safetensors, and what the command line has for its looks.
+# The demo needs torch, numpy, safetensors and the extra of the command line.
 $(VENV)/.demo-done: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cli]'
@@ -30,7 +30,7 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/pylint src/almakit
 
-# Lint, types and the tests of tests/fast.txt: under 90 s on two idle cores.
+# Lint, types and the tests of tests/fast.txt.
 check: lint
 	$(BIN)/pytest -n 2 --dist worksteal -m "not network and not slow" @tests/fast.txt
 
@@ -41,11 +41,11 @@ test: lint
 nightly: lint
 	ALMAKIT_FUZZ=5 $(BIN)/pytest -n 2 --dist worksteal
 
-# The five guides from an empty folder, in a fresh environment with the wheel alone.
+# README, quick start and five guides from an empty folder, in a fresh environment with only the wheel.
 newcomer: setup
 	$(BIN)/pytest -n 0 -m slow tests/newcomer
 
-# The site, into site/; a warning is an error. KaTeX, which sets the mathematics, comes from npm and is part of the site.
+# The site, into site/; a warning is an error. KaTeX, which renders formulas, comes from npm and is part of the site.
 docs: setup build/npm/node_modules/katex
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
