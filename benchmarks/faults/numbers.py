@@ -115,8 +115,8 @@ def labels_twice(seed: int, place: Path) -> bool:
     run_of(place / "b", model, x[order], y[order], batch_size=12)
     from almakit.report.compare import compare
 
-    (pair,) = compare(place / "a", place / "b").pairs
-    return (pair.images, pair.ties) == (12, 12)
+    (pair,) = compare(place / "a", place / "b")["comparisons"]
+    return (pair["images"], pair["ties"]) == (12, 12)
 
 
 def rows(seed: int, place: Path) -> bool:
