@@ -855,7 +855,8 @@ def expected_forwards(attack: Any) -> int | None:
         return None if each is None else each * int(getattr(attack, "halvings", 1))
     if isinstance(outer := getattr(attack, "outer", None), int):
         return outer * int(attack.inner)
-    steps = getattr(attack, "steps", None)
+    # Few images go on after a trial.
+    steps = getattr(attack, "trial", None) or getattr(attack, "steps", None)
     return (
         steps * int(getattr(attack, "searches", 1)) * int(getattr(attack, "restarts", 1))
         if isinstance(steps, int)
