@@ -28,7 +28,7 @@ walk picture | its picture in two dimensions | 10 s | | pictures/walk.png
 walk pool | a table of the pool's networks, or their training | minutes each
 baselines networks | other papers' attacks beside other libraries' | hours | baselines.json | figures/parity.md
 baselines linear | the same on linear models with a known optimum | an hour | baselines.json | figures/parity.md
-baselines standard | robust accuracy at one radius beside AutoAttack | 90 min | standard.json | figures/standard.md
+baselines standard | robust accuracy at one radius beside AutoAttack | 3 h | standard.json | standard.md
 brackets bounds | certified radii and exact distances beside found ones | an hour | brackets.json | brackets.md
 brackets law | no attack succeeds below a certified radius | more than an hour | brackets_law.json
 libraries bridges | other libraries' attacks in our runs, ours in theirs | 8 min | bridges.json | figures/bridges.md
