@@ -47,6 +47,10 @@ def test_counts_of_a_run_that_finds_nothing() -> None:
     assert bool(
         (APGD(distance="l2", epsilon=1e-3, steps=25, restarts=3)(MODEL, X, LABELS).forwards == 1 + 3 * 26).all()
     )
+    few = APGD(distance="l2", epsilon=1e-3, steps=25, loss="targeted-dlr", finalists=2)(MODEL, X, LABELS)
+    assert bool((few.forwards == 1 + 4 * 4 + 2 * 23).all()) and bool((few.backwards == 4 * 3 + 2 * 22).all())
+    sparse = APGD(distance="l1", epsilon=1e-3, steps=25, loss="targeted-dlr", finalists=2)(MODEL, X, LABELS)
+    assert bool((sparse.forwards == 1 + 4 * 4 + 2 * (22 + 2)).all()), "the rest is two phases"
     wide = APGD(distance="l1", epsilon=1e-3, steps=25)(MODEL, X, LABELS)
     assert bool((wide.forwards == 1 + 25 + 3).all()), "three phases, one starting point each"
 
@@ -68,15 +72,22 @@ def test_apgd_t_reaches_a_class_that_the_margin_does_not_see() -> None:
         )
 
     x, labels = torch.full((1, 1, 4, 4), 0.4), torch.tensor([0])
-    plain, several = (
-        APGD(distance="linf", epsilon=0.5, steps=30, loss=loss)(model, x, labels) for loss in ("margin", "targeted-dlr")
+    plain, likeliest, several, one = (
+        APGD(distance="linf", epsilon=0.5, steps=30, **settings)(model, x, labels)
+        for settings in (
+            {},
+            {"loss": "targeted-dlr", "rivals": 1},
+            {"loss": "targeted-dlr"},
+            {"loss": "targeted-dlr", "finalists": 1},
+        )
     )
-    assert not bool(plain.success[0]) and bool(several.success[0])
+    assert not bool(plain.success[0] | likeliest.success[0]) and bool(several.success[0])
+    assert bool(one.success[0]), "of all classes the one whose loss rises"
 
 
 def test_the_step_is_halved_where_it_does_not_pay() -> None:
     radius = torch.ones(2)
-    rule = _HalvedSteps(torch.zeros(2, 4), radius, 100, 2.0, 0.75)
+    rule = _HalvedSteps(2 * radius, 100, 2.0, 0.75)
     best = torch.full((2,), -10.0)
     halved_at = []
     for step in range(23):

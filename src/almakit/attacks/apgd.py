@@ -28,6 +28,8 @@ from .fixed_epsilon import (
 MOMENTUM = 0.75
 # l1: how much sparser a step is than the best point so far, the factor and the floor of its step sizes.
 SPARSER, SMALLER, SMALLEST = 1.5, 1.5, 10.0
+# Finalists: the part of the steps towards every rival, and the first step of what follows, in radii.
+FIRST, RESUMED = 0.11, 1.0
 
 
 @dataclass(frozen=True)
@@ -44,17 +46,19 @@ class APGD(FixedEpsilon):
     epsilon: Croce and Hein, *Mind the box*, ICML 2021.
 
     ``loss``: "ce", "dlr", "margin" (the paper's CW loss), or "targeted-dlr", which is APGD-T: one run towards each of
-    the ``rivals`` likeliest other classes. With steps of fixed length the margin depends on the scale of the logits as
-    little as DLR does, and its slope does not vanish where the label is third. Every image leaves as soon as a point
-    inside epsilon is found; with ``stop=False`` only when the run it was found in ends, as in the original. Unlike the
-    original, sparse steps pass over pixels at the bound they are pushed against and round their number down. All
-    iterates are projected onto a radius below epsilon by the rounding of x + delta, so a success holds the radius. No
-    backward pass after the last query of a run.
+    the ``rivals`` likeliest other classes. With ``finalists``, the first 11 % of the steps go towards every rival, and
+    the rest, from the best point, towards those whose loss is largest then. With steps of fixed length the margin
+    depends on the scale of the logits as little as DLR does, and its slope does not vanish where the label is third.
+    Every image leaves as soon as a point inside epsilon is found; with ``stop=False`` only when the run it was found in
+    ends, as in the original. Unlike the original, sparse steps pass over pixels at the bound they are pushed against
+    and round their number down. All iterates are projected onto a radius below epsilon by the rounding of x + delta, so
+    a success holds the radius. No backward pass after the last query of a run.
 
     Args:
         loss: what is maximised: margin, ce, dlr, targeted-dlr (APGD-T), or in Python a function
             f(logits, labels) -> (B,).
         rivals: the classes APGD-T makes a run towards.
+        finalists: how many rivals of each image get all steps (default: every one).
         rho: the part of the steps that must pay for the step size to stay.
         widen: l1: whether the first steps use 3 and 2 epsilon.
         stop: whether an image leaves as soon as a point is found.
@@ -68,13 +72,14 @@ class APGD(FixedEpsilon):
     )
     paper = "Croce and Hein, ICML 2020; ICML 2021 (l1)"
     presets = {"paper": {"distance": "l2", "steps": 100, "loss": "targeted-dlr", "rivals": 9}}
-    ranges = {"[1, inf)": "restarts rivals", "[0, 1]": "rho"}
+    ranges = {"[1, inf)": "restarts rivals finalists", "[0, 1]": "rho"}
 
     distance: DistanceLike = "linf"
     steps: int = 100
     loss: str | Loss = "margin"
     restarts: int = 1
     rivals: int = 9
+    finalists: int | None = None
     rho: float = 0.75
     widen: bool | None = None
     stop: bool = True
@@ -95,13 +100,33 @@ class APGD(FixedEpsilon):
         if self.loss == "targeted-dlr":
             assert problem.clean_logits is not None
             ways = problem.goal.rivals(problem.clean_logits)
-            classes = [None] if ways is None else list(ways[:, : self.rivals].unbind(1))
+            ways = None if ways is None else ways[:, : self.rivals]
+            if ways is not None and self.finalists is not None and self.finalists < ways.shape[1]:
+                for _ in range(self.restarts):
+                    self._run_halving(problem, epsilon, ways, self.finalists, wide)
+                return
+            classes = [None] if ways is None else list(ways.unbind(1))
         for rival in classes:
             for _ in range(self.restarts):
                 start: Tensor | None = None
                 for widening, steps in self._phases(wide):
-                    start = self._climb(problem, epsilon, widening, rival, steps, start)
+                    start, _loss = self._climb(problem, epsilon, widening, rival, steps, start)
                 problem.release(reached(problem, epsilon))
+
+    def _run_halving(self, problem: Problem, epsilon: Tensor, ways: Tensor, finalists: int, wide: bool) -> None:
+        """A few steps towards each of ``ways`` (B, R); the rest towards the ``finalists`` of largest loss."""
+        few = max(1, round(FIRST * self.steps))
+        middle = round(0.43 * (self.steps - few)) if wide else 0
+        begun = [self._climb(problem, epsilon, 3.0 if wide else 1.0, rival, few, None) for rival in ways.unbind(1)]
+        problem.release(reached(problem, epsilon))
+        points, losses = torch.stack([point for point, _ in begun], 1), torch.stack([loss for _, loss in begun], 1)
+        rows = torch.arange(len(ways), device=ways.device)
+        for place in losses.argsort(dim=1, descending=True, stable=True)[:, :finalists].unbind(1):
+            start, rival = points[rows, place], ways[rows, place]
+            if middle:
+                start, _ = self._climb(problem, epsilon, 2.0, rival, middle, start)
+            self._climb(problem, epsilon, 1.0, rival, self.steps - few - middle, start, RESUMED)
+            problem.release(reached(problem, epsilon))
 
     def _phases(self, wide: bool) -> list[tuple[float, int]]:
         """Radius factors and numbers of steps; one run is one phase unless it starts in wider balls."""
@@ -124,10 +149,17 @@ class APGD(FixedEpsilon):
         return value, value.detach()
 
     def _climb(
-        self, problem: Problem, epsilon: Tensor, widening: float, rival: Tensor | None, steps: int, start: Tensor | None
-    ) -> Tensor:
-        """One run from ``start`` (B, ...) or a random point, in balls of ``widening`` times ``epsilon`` (B,); the point
-        of largest loss (B, ...)."""
+        self,
+        problem: Problem,
+        epsilon: Tensor,
+        widening: float,
+        rival: Tensor | None,
+        steps: int,
+        start: Tensor | None,
+        size: float = 2.0,
+    ) -> tuple[Tensor, Tensor]:
+        """One run from ``start`` (B, ...) or a random point, in balls of ``widening`` times ``epsilon`` (B,), with
+        steps of ``size`` radii at first in l2 and linf; the point of largest loss (B, ...) and this loss (B,)."""
         x, norm = problem.x, problem.norm
         radius = safe_radius(problem, widening * epsilon, norm)
         low, high = bounds(problem.box, x)
@@ -141,7 +173,7 @@ class APGD(FixedEpsilon):
         climber = (
             _SparseSteps(x, problem.box, radius, steps, known)
             if norm == 1
-            else _HalvedSteps(radius, steps, norm, self.rho)
+            else _HalvedSteps(size * radius, steps, norm, self.rho)
         )
         last = point
         best_point, best_slope = point, torch.zeros_like(x)
@@ -166,7 +198,7 @@ class APGD(FixedEpsilon):
             if norm != 1 and step:
                 moved = project(point + MOMENTUM * (moved - point) + (1 - MOMENTUM) * (point - last))
             last, point = point, moved
-        return best_point
+        return best_point, best_loss
 
 
 def _where(rows: Tensor, yes: Tensor, no: Tensor) -> Tensor:
@@ -176,13 +208,13 @@ def _where(rows: Tensor, yes: Tensor, no: Tensor) -> Tensor:
 class _HalvedSteps:
     """Step sizes in l2 and linf: halved at checkpoints where the loss oscillates or stands still."""
 
-    def __init__(self, radius: Tensor, steps: int, norm: float, rho: float):
-        self.size, self.norm, self.rho = 2 * radius, norm, rho
+    def __init__(self, size: Tensor, steps: int, norm: float, rho: float):
+        self.size, self.norm, self.rho = size, norm, rho
         self.window, self.shortest, self.shrinking = (max(int(part * steps), 1) for part in (0.22, 0.06, 0.03))
         self.since = 0
-        self.rises = torch.zeros_like(radius)
-        self.last_loss = self.best_at_check = torch.full_like(radius, float("-inf"))
-        self.halved = torch.zeros_like(radius, dtype=torch.bool)
+        self.rises = torch.zeros_like(size)
+        self.last_loss = self.best_at_check = torch.full_like(size, float("-inf"))
+        self.halved = torch.zeros_like(size, dtype=torch.bool)
 
     def check(self, step: int, loss: Tensor, best: Tensor, best_point: Tensor) -> Tensor:
         """(B,) the images that return to their best point, from the losses (B,) of this step and the best so far."""
