@@ -41,13 +41,13 @@ def certify_run(
         )
     if not isinstance(subject.model, torch.nn.Module) and not callable(subject.model):
         raise BadModel(f"{subject.name} is no torch model; bounds read a model's layers.")
-    wanted = norms or tuple(dict.fromkeys(info.distance for info in run.attacks if info.distance in NORMS))
-    if not wanted:
+    chosen = norms or tuple(dict.fromkeys(info.distance for info in run.attacks if info.distance in NORMS))
+    if not chosen:
         names = ", ".join(dict.fromkeys(info.distance for info in run.attacks))
         raise BadInput(f"the attacks are in {names}; certified radii are in {', '.join(NORMS)}: give --distance.")
     show = progress or Progress()
     known = {(part.norm, part.method): part for part in run.certificates}
-    for norm in wanted:
+    for norm in chosen:
         part = known.setdefault((norm, method), Certificate(norm, method, run.model_sha256))
         todo = [info for info in run.images if info.index not in part.radii]
         size = CHUNK.get(method, 16)

@@ -56,9 +56,9 @@ def check(job: Job, request: Request) -> list[tuple[str, str, str, str]]:
             continue
         gradients = needed and (job.surrogate is None or subject is job.surrogate)
         with seeded(job.spec.seed, subject.device):  # the findings about a random model are the same each time
-            said, _ = examine(job, subject, sample, gradients)
+            found, _ = examine(job, subject, sample, gradients)
         whose = "the surrogate: " if subject is job.surrogate else ""
-        findings += [replace(finding, sentence=f"{whose}{finding.sentence}") for finding in said]
+        findings += [replace(finding, sentence=f"{whose}{finding.sentence}") for finding in found]
     refusals = [finding for finding in findings if finding.severity == "refuse" and finding.name not in allow]
     for finding in findings:
         text = f"{finding.name}: {finding.sentence} {finding.way_out}"

@@ -133,7 +133,7 @@ class RunFolder:
 
     @cached_property
     def findings(self) -> list[dict[str, str]]:
-        """What preflight said: name, severity, sentence, way_out."""
+        """Findings of preflight: name, severity, sentence, way_out."""
         with self._store() as store:
             return [finding._asdict() for finding in store.findings()]
 
@@ -167,9 +167,9 @@ class RunFolder:
         """One attack of the run: by its place, its text or its name; None where there is only one."""
         texts = ", ".join(info.text for info in self.attacks)
         if isinstance(attack, str):
-            wanted = attack.strip()
-            found = [info for info in self.attacks if wanted == info.text]
-            found = found or [info for info in self.attacks if wanted.lower() == info.text.partition("(")[0]]
+            text = attack.strip()
+            found = [info for info in self.attacks if text == info.text]
+            found = found or [info for info in self.attacks if text.lower() == info.text.partition("(")[0]]
         else:
             found = [info for info in self.attacks if attack is None or info.index == attack]
         if len(found) != 1:

@@ -37,8 +37,8 @@ def model_sha256(name: str, facts: Mapping[str, Any], spec: RunSpec) -> str | No
 
 
 def difference(run: RunFolder, subject: Subject) -> str:
-    """What tells ``subject``, opened with the settings of ``run``, from the run's own model, in words; empty where
-    nothing does. A hash that an earlier version did not record tells nothing."""
+    """How ``subject``, opened with the settings of ``run``, differs from the run's own model, in words; empty where it
+    does not. A hash that an earlier version did not record is not compared."""
     facts = {key: value for key, value in subject.facts.items() if key in run.meta or key not in LATER}
     if _digest(subject.name, facts, run.spec) == _digest(run.spec.model, run.meta, run.spec):
         return ""

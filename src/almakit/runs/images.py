@@ -26,7 +26,7 @@ from .progress import Progress
 from .spec import RunSpec
 
 SHARE = 0.99
-"""Of the labelled pixels of an image with a label map, that must be wrong where nothing is said."""
+"""The default share of the labelled pixels that must be wrong."""
 RULES = ("random", "least-likely", "next")
 """What gives each image one target, by its clean logits, its hash and the seed."""
 
@@ -92,8 +92,7 @@ def data_sha256(ids: Sequence[str], hashes: Sequence[str], labels: Sequence[int]
 
 
 def share_of(goal: str | None) -> float:
-    """The share of the labelled pixels that must be wrong: that of ``pixels(share=0.9)``, 0.99 where nothing is
-    said."""
+    """The share of the labelled pixels that must be wrong, as in ``pixels(share=0.9)``."""
     if goal is None:
         return SHARE
     call = parse(goal)

@@ -177,7 +177,7 @@ def _targets(job: Job, task: Task) -> list[int] | None:
 
 
 def _traced(job: Job, task: Task, targets: list[int] | None) -> list[int]:
-    """The rows whose course is kept: the first attackable images of the first chunk."""
+    """The rows whose history is kept: the first attackable images of the first chunk."""
     if task.key.chunk or task.key.round:
         return []
     open_rows = [

@@ -216,7 +216,7 @@ class _Again(torch.autograd.Function):
 
 
 class Attacked(nn.Module):
-    """The model as attacks call it, always a module: ``before`` is told the size of each batch, batches are
+    """The model as attacks call it, always a module: ``before`` gets the size of each batch, batches are
     filled up to ``least`` rows, and the ``clean`` pass stands in for the first call where it is the same."""
 
     def __init__(

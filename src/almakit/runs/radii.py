@@ -52,7 +52,7 @@ def parse(texts: Sequence[str], option: str = "epsilon") -> dict[str, list[float
 
 
 def for_distances(texts: Sequence[str], distances: Sequence[str], option: str = "epsilon") -> dict[str, list[float]]:
-    """Distance -> the radii asked for, ascending and once each; a distance that no attack here has is an error."""
+    """Distance -> its radii, ascending and once each; a distance that no attack has is an error."""
     found: dict[str, set[float]] = {}
     for name, values in parse(texts, option).items():
         mine = [distance for distance in distances if name in ("", distance)] or [

@@ -52,7 +52,7 @@ class RayExecutor(Executor):
     Args:
         address: ``local`` (a cluster is started here and ended with the run), ``auto`` or host:port.
         workers: number of tasks at a time at most.
-        progress: what is told of nodes that join and leave.
+        progress: shows which nodes join and leave.
     """
 
     name = "ray"
@@ -109,8 +109,8 @@ class RayExecutor(Executor):
             if kind in ("NodeDiedError", "ObjectLostError", "LocalRayletDiedError"):
                 future.set_exception(Lost(f"its node left the cluster ({kind}).", LOSSES))
             else:
-                said = next((line.strip() for line in str(error).splitlines() if line.strip()), "no reason was given.")
-                future.set_exception(Lost(f"{kind}: {said[:300]}", pause=True))
+                reason = next((line.strip() for line in str(error).splitlines() if line.strip()), "no reason given.")
+                future.set_exception(Lost(f"{kind}: {reason[:300]}", pause=True))
             return
         if isinstance(found, Outcome):
             future.set_result(replace(found, node=node))

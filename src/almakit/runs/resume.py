@@ -27,7 +27,7 @@ from .store import CLEAN, ChunkKey, Store, database_name, files
 from .store.records import ImageInfo
 
 SAMPLE = 16
-"""So many stored images are asked about again, those the model was least sure of: there a change shows first."""
+"""Number of stored images that are queried again: those with the least confident predictions, which change first."""
 
 
 def extended(spec: RunSpec, built: list[Attack], out: Path) -> tuple[RunSpec, list[Attack]]:

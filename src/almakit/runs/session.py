@@ -1,7 +1,7 @@
 """From a request to a folder of judged records: chunk after chunk its steps are submitted to an executor, and each
 outcome is stored before the next step of its chunk begins.
 
-Retries, memory that runs out, order, signals, progress and experiment trackers are handled here, whoever computes.
+Retries, memory that runs out, order, signals, progress and experiment trackers are handled here for every executor.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def prepared(request: Request) -> Iterator[tuple[Job, Session | None]]:
         stop = stack.enter_context(Stop().watching())
         if recorded is None:
             side = side_of(job.subject.model, job.spec.data if request.data is None else request.data)
-            if (side or is_foreign(job.spec.model)) and (said := getattr(job.subject.model, "preprocessing", None)):
-                progress.note(said)
+            if (side or is_foreign(job.spec.model)) and (sentence := getattr(job.subject.model, "preprocessing", None)):
+                progress.note(sentence)
             if side:
                 progress.note(f"Photos are cut to {side} x {side}, the size the model was made for.")
             findings = check(job, request)
@@ -331,7 +331,7 @@ class Session:
         self.progress.begin(title, stored, total, "results" if several or rounds > 1 else "images")
 
     def _show(self, outcome: Outcome) -> None:
-        """Shows how the attack is doing, and tells the trackers."""
+        """Shows the share of successes so far, and sends events to the trackers."""
         attack = outcome.key.attack
         distances = self.distances.setdefault(attack, [])
         distances += [record.verified for record in outcome.records]
@@ -386,7 +386,7 @@ class Stop:
         raise Interrupted(name)
 
 
-# Trackers: the courses of attacks, and where each attack stands after every chunk.
+# Trackers get the history of attacks, and the progress of each attack after every chunk.
 
 
 def tell(trackers: Sequence[Track], *events: dict[str, Any]) -> None:

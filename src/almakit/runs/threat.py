@@ -66,16 +66,16 @@ def resisted_by(goals: Collection[str]) -> str:
 
 def sentence(threat: Threat) -> str:
     """All of it, for a heading."""
-    said = [goal_name(threat.goal), "any value in [0, 1]" if threat.bits is None else f"on the {threat.bits}-bit grid"]
+    words = [goal_name(threat.goal), "any value in [0, 1]" if threat.bits is None else f"on the {threat.bits}-bit grid"]
     if threat.budget is not None:
         auto = threat.budget == AUTO
-        said.append("until it no longer improves" if auto else f"at most {threat.budget} passes each way")
-    said += [threat.dtype, f"seed {threat.seed}", *filter(None, [threat.votes])]
+        words.append("until it no longer improves" if auto else f"at most {threat.budget} passes each way")
+    words += [threat.dtype, f"seed {threat.seed}", *filter(None, [threat.votes])]
     if threat.surrogate is not None:
-        said.append(f"gradients of {threat.surrogate}")
+        words.append(f"gradients of {threat.surrogate}")
     if threat.stop_within:
-        said.append(f"stopped within {threat.stop_within} (says nothing of smaller radii)")
-    return ", ".join(said)
+        words.append(f"stopped within {threat.stop_within} (says nothing of smaller radii)")
+    return ", ".join(words)
 
 
 def appended(threats: Sequence[Threat]) -> list[str]:

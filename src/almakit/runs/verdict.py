@@ -72,8 +72,8 @@ def judge(
         return []
     # Values with units of their own are no image files.
     rounded = (stored * 255).round() / 255 if subject.features is None else stored
-    said = _answers(subject, x, torch.cat([stored, rounded]), labels, targets, batch + 1)
-    predicted, leading = predictions(said.logits), top_classes(said.logits[: len(stored)])
+    answers = _answers(subject, x, torch.cat([stored, rounded]), labels, targets, batch + 1)
+    predicted, leading = predictions(answers.logits), top_classes(answers.logits[: len(stored)])
     if measure is not None:
         # Distances with a network of their own belong on the model's device.
         own, device = measure, subject.device
@@ -85,14 +85,14 @@ def judge(
         Judgement(
             predicted[row],
             leading[row],
-            said.reached[row] and kept[row],
+            answers.reached[row] and kept[row],
             exact[distance][row],
             {name: exact[name][row] for name in MEASURED},
-            said.reached[len(stored) + row] and kept[row],
+            answers.reached[len(stored) + row] and kept[row],
             coarse[distance][row],
-            None if said.counted is None else said.counted[row],
-            None if said.maps is None else said.maps[row],
-            None if said.vote is None else said.vote[row],
+            None if answers.counted is None else answers.counted[row],
+            None if answers.maps is None else answers.maps[row],
+            None if answers.vote is None else answers.vote[row],
         )
         for row in range(len(stored))
     ]

@@ -36,7 +36,7 @@ from .verdict import Measure, judge_records, originals, predictions, tallies, to
 
 NOT_CHECKED = (
     "Not checked, because only the run itself could see them: forwards, backwards, seconds, gradients of the distance, "
-    "reasons, courses, preflight."
+    "reasons, histories, preflight."
 )
 TOLERANCE = 2e-3
 """Relative: two searches for a radius each end within one part in a thousand of the largest that can be proved."""
@@ -88,7 +88,7 @@ class RunVerification:
     def sentences(self) -> list[str]:
         """Every disagreement: which number, how often, an example."""
         return self.folder.sentences("the folder") + [
-            said for found in self.attacks for said in found.differences.sentences(found.attack)
+            sentence for found in self.attacks for sentence in found.differences.sentences(found.attack)
         ]
 
 
@@ -360,8 +360,8 @@ def verify_images(dataset: Dataset, subject: Subject, batch_size: int = 64) -> F
     with borrowed(subject.model):
         for chunk in dataset.chunks(256):
             goals_of = (chunk.labels if chunk.targets is None else chunk.targets).tolist()
-            said = predictions(subject.logits(chunk.x, batch_size))
-            for name, goal, prediction in zip(chunk.ids, goals_of, said, strict=True):
+            found = predictions(subject.logits(chunk.x, batch_size))
+            for name, goal, prediction in zip(chunk.ids, goals_of, found, strict=True):
                 if prediction < 0 or (prediction == goal) != (chunk.targets is not None):
                     wrong.append((name, goal, prediction))
     return FolderVerification(len(dataset), len(dataset) - len(wrong), wrong)

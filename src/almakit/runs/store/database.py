@@ -420,8 +420,8 @@ def _now() -> str:
 
 @contextmanager
 def only_writer(database: Path) -> Iterator[None]:
-    """Holds the folder's lock for one database, so that a second process is told at once instead of doing the same work
-    again; the system lets go of it when the process ends, however it ends."""
+    """Holds the lock of one database, so that a second process stops at once; the system releases it when the process
+    ends."""
     if fcntl is None:  # pragma: no cover
         yield
         return

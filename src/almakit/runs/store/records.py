@@ -97,7 +97,7 @@ def _not_kept() -> dict[str, float | None]:
 
 @dataclass(frozen=True)
 class Record:
-    """What one attack did to one image, and what the verdict said of the image it left."""
+    """What one attack did to one image, and the verdict on the image it left."""
 
     attack: Annotated[int, Stored("attacks.attack")]
     image: Annotated[int, Stored("images.image")]
@@ -188,7 +188,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Trace:
-    """The course of one attack on one image: equally long lists by name (step, distance, and what the attack
+    """The history of one attack on one image: equally long lists by name (step, distance, and what the attack
     records)."""
 
     attack: Annotated[int, Stored("attacks.attack")]
@@ -239,7 +239,7 @@ class FailureRow:
 
 
 class FindingRow(NamedTuple):
-    """What preflight said before the run."""
+    """A finding of preflight before the run."""
 
     name: Annotated[str, Stored("e.g. low-clean-accuracy; what --allow takes")]
     severity: Annotated[str, Stored("refuse, warn or note")]
