@@ -20,18 +20,17 @@ from almakit.runs.store.records import PASSES
 from almakit.runs.verify import verify_run
 
 TEXT = "alma(distance=l2, steps=120)"
+BOTH = [TEXT, "pgd(distance=l2, epsilon=0.5, steps=4)"]
 NAMES = [f"best_{count}" for count in PASSES]
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return small_run(
-        tmp_path_factory.mktemp("course") / "run", attacks=[TEXT, "pgd(distance=l2, epsilon=0.5, steps=4)"]
-    )
+    return small_run(tmp_path_factory.mktemp("course") / "run", attacks=BOTH, data=images(16))
 
 
 def test_a_record_keeps_what_the_attack_says(run: Run) -> None:
-    x, labels = images()
+    x, labels = images(16)
     result = attacks.get(TEXT)(Net(), x, labels, batch_size=8)
     for record in run.records_of(0):
         kept = [np.inf if record.course[name] is None else record.course[name] for name in NAMES]
@@ -65,11 +64,11 @@ def test_a_folder_of_before_is_read_verified_and_has_no_course(run: Run, tmp_pat
     assert [record.course for record in again.records] == [dict.fromkeys(NAMES)] * len(again.records)
     assert "course" not in subjects.load([old])[0].columns[0].numbers
     assert draw_courses(subjects.load([old]), tmp_path) == []
-    assert small_run(old, attacks=[TEXT, "pgd(distance=l2, epsilon=0.5, steps=4)"]).records == again.records
+    assert small_run(old, attacks=BOTH, data=images(16)).records == again.records
 
 
 def test_with_budget_auto_images_that_no_longer_improve_stop(run: Run, tmp_path: Path) -> None:
-    auto = small_run(tmp_path / "auto", attacks=[TEXT], budget="auto")
+    auto = small_run(tmp_path / "auto", attacks=[TEXT], budget="auto", data=images(16))
     spent, whole = ([record.forwards for record in found.records_of(0)] for found in (auto, run))
     assert sum(spent) < sum(whole) and max(spent) <= max(whole)
     nearer = [

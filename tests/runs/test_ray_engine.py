@@ -4,6 +4,8 @@ are given up, not the run."""
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from runs.small_runs import ATTACKS, Net, contents, images, small_run, source_fi
 
 from almakit import Run
 from almakit.cli.main import main
-from almakit.errors import BadInput, BadModel, Unavailable
+from almakit.errors import BadInput, BadModel
 from almakit.runs import session
 from almakit.runs.failures import NothingWorks
 from almakit.runs.ray import RayExecutor
@@ -160,12 +162,8 @@ def test_mistakes_are_sentences(tmp_path, capsys):
         small_run(tmp_path / "c", workers=0)
 
 
+@pytest.mark.slow  # imports Ray
 def test_no_cluster_is_a_sentence(tmp_path):
-    import subprocess
-    import sys
-
     code = "from almakit.runs.ray import RayExecutor; RayExecutor('127.0.0.1:1')._connect()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert f"{Unavailable.__module__}.Unavailable: no Ray cluster answers at '127.0.0.1:1'" in done.stderr, done.stderr[
-        -600:
-    ]
+    assert "Unavailable: no Ray cluster answers at '127.0.0.1:1'" in done.stderr, done.stderr[-600:]

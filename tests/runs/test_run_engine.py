@@ -132,12 +132,11 @@ def assert_alike(run: Run, whole: Run) -> None:
 REAL = {"model": "mnist/smallcnn-tiny", "data": "mnist-demo", "attacks": ["alma(distance=l2, steps=40)"], "limit": 8}
 
 
-@pytest.mark.parametrize("settings", [{"limit": 16}, REAL | {"dtype": "float64"}], ids=["small", "real"])
-def test_other_batch_sizes_change_nothing_that_matters(settings):
-    """In float32 forty steps amplify what kernels round differently for other batch sizes."""
-    whole = small_run(None, batch_size=8, **settings)
+def test_other_batch_sizes_change_nothing_that_matters():
+    """In float64: forty steps amplify what float32 kernels round differently for other batch sizes."""
+    whole = small_run(None, batch_size=8, dtype="float64", **REAL)
     for size in (1, 7):
-        assert_alike(small_run(None, batch_size=size, **settings), whole)
+        assert_alike(small_run(None, batch_size=size, dtype="float64", **REAL), whole)
 
 
 def test_tiny_batches_are_filled_up_and_gradients_stay_the_images_own():

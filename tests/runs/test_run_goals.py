@@ -21,6 +21,7 @@ from almakit.runs.verify import verify_run
 
 RUN = ["run", "--model", "mnist/smallcnn-tiny", "--data", "mnist-demo", "--limit", "12", "--quiet"]
 RUN += ["--attack", "soft-walk(steps=40)"]
+LESS_SURE = "outputs.gather(1, labels[:, None])[:, 0] - outputs.amin(1) - 6"
 
 
 def logits(images: Tensor) -> Tensor:
@@ -60,33 +61,23 @@ def test_the_verdict_knows_a_goal_that_is_not_reached(tmp_path: Path) -> None:
 
 def test_a_users_file_and_a_function(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "mine.py"
-    file.write_text(
-        "def build():\n    return lambda outputs, labels: outputs.gather(1, labels[:, None])[:, 0] - outputs.amin(1) "
-        "- 6\n"
-    )
+    file.write_text(f"def build():\n    return lambda outputs, labels: {LESS_SURE}\n")
     assert main([*RUN, "--goal", f"{file}:build", "--out", str(tmp_path / "file")]) == 0
-    assert (
-        main(["verify", str(tmp_path / "file")]) == 2
-        and "no code runs because a folder names it" in capsys.readouterr().err
-    )
+    assert main(["verify", str(tmp_path / "file")]) == 2
+    assert "no code runs because a folder names it" in capsys.readouterr().err
     assert main(["verify", str(tmp_path / "file"), "--goal", f"{file}:build"]) == 0
 
     def less_sure(outputs: Tensor, labels: Tensor) -> Tensor:
         return outputs.gather(1, labels[:, None])[:, 0] - outputs.amin(1) - 6
 
     run = almakit.evaluate("mnist/smallcnn-tiny", "mnist-demo", "soft-walk(steps=40)", limit=12, goal=less_sure)
-    same = almakit.open(tmp_path / "file")
-    assert run.spec.goal == "python:less_sure" and [one.distance for one in run.records] == [
-        one.distance for one in same.records
-    ]
+    found, same = ([one.distance for one in made.records] for made in (run, almakit.open(tmp_path / "file")))
+    assert run.spec.goal == "python:less_sure" and found == same
 
 
 def test_wrong_goals_are_sentences(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for goal, words in (
-        ("pixels(share=0.5)", "is for label maps"),
-        ("top-q", "did you mean top-k"),
-        ("top-k(k=30)", "at most 9"),
-    ):
+    wrong = {"pixels(share=0.5)": "is for label maps", "top-q": "did you mean top-k", "top-k(k=30)": "at most 9"}
+    for goal, words in wrong.items():
         assert main([*RUN, "--goal", goal, "--out", str(tmp_path / "x")]) != 0
         assert words in capsys.readouterr().err
 

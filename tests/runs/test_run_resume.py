@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,20 +27,22 @@ def _go(text: str, folder: Path) -> None:
     evaluate(model, (x, model(x).argmax(1)), text, folder, batch_size=4, preflight=False)
 
 
+def _stored_as(monkeypatch: pytest.MonkeyPatch, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """The settings of attacks as an older almakit stored them."""
+    stored = Store.attacks
+
+    def older(self: Store) -> list[AttackInfo]:
+        return [replace(info, settings=change(info.settings)) for info in stored(self)]
+
+    monkeypatch.setattr(Store, "attacks", older)
+
+
 @pytest.mark.parametrize(
     ("text", "goes_on"), [("fmn(distance=l2, steps=4)", True), ("fmn(distance=l2, steps=4, overshoot=0.5)", False)]
 )
 def test_a_setting_that_came_later(text: str, goes_on: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _go(text, tmp_path)
-    stored = Store.attacks
-
-    def older(self: Store) -> list[AttackInfo]:
-        return [
-            replace(info, settings={name: value for name, value in info.settings.items() if name != "overshoot"})
-            for info in stored(self)
-        ]
-
-    monkeypatch.setattr(Store, "attacks", older)
+    _stored_as(monkeypatch, lambda settings: {name: settings[name] for name in settings if name != "overshoot"})
     if goes_on:
         _go(text, tmp_path)
     else:
@@ -57,35 +60,16 @@ def test_a_setting_that_came_later(text: str, goes_on: bool, tmp_path: Path, mon
 def test_a_default_inside_another_attack_is_held_to_as_well(
     text: str, inside: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def plain(value: Any) -> Any:
+        several = isinstance(value, list)
+        return [plain(one) for one in value] if several else value["attack"] if isinstance(value, dict) else value
+
     _go(text, tmp_path)
-    stored = Store.attacks
-
-    def with_dlr(self: Store) -> list[AttackInfo]:
-        return [
-            replace(info, settings=json.loads(json.dumps(info.settings).replace('"margin"', '"dlr"')))
-            for info in stored(self)
-        ]
-
-    monkeypatch.setattr(Store, "attacks", with_dlr)
-    with pytest.raises(SpecChanged, match=f"now runs with {inside}=margin and ran with {inside}=dlr"):
-        _go(text, tmp_path)
-
-    def as_text(self: Store) -> list[AttackInfo]:
-        def plain(value: Any) -> Any:
-            return (
-                [plain(one) for one in value]
-                if isinstance(value, list)
-                else value["attack"]
-                if isinstance(value, dict)
-                else value
-            )
-
-        return [
-            replace(info, settings={name: plain(value) for name, value in info.settings.items()})
-            for info in stored(self)
-        ]
-
-    monkeypatch.setattr(Store, "attacks", as_text)
+    with monkeypatch.context() as patch:
+        _stored_as(patch, lambda settings: json.loads(json.dumps(settings).replace('"margin"', '"dlr"')))
+        with pytest.raises(SpecChanged, match=f"now runs with {inside}=margin and ran with {inside}=dlr"):
+            _go(text, tmp_path)
+    _stored_as(monkeypatch, lambda settings: {name: plain(value) for name, value in settings.items()})  # as texts
     _go(text, tmp_path)
 
 

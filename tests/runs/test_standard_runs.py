@@ -15,7 +15,7 @@ TEXT = "almakit:standard-v1(distance=linf, epsilon=0.06)"
 
 
 def test_a_resumed_run_finds_the_same(tmp_path) -> None:
-    options = {"attacks": [TEXT], "batch_size": 4, "limit": 8}
+    options = {"attacks": [TEXT], "batch_size": 2, "limit": 4}
 
     class Stop(almakit.runs.progress.Progress):
         def advance(self, count: int, detail: str = "") -> None:
@@ -29,7 +29,7 @@ def test_a_resumed_run_finds_the_same(tmp_path) -> None:
 
 
 def test_a_run_and_the_function_agree(tmp_path) -> None:
-    x, labels = images(16)
+    x, labels = images(10)
     run = small_run(tmp_path / "run", data=(x, labels), attacks=[TEXT])
     found = almakit.standard_evaluation(Net(), x, labels, "Linf", 0.06)
     assert run.robust_accuracy({"linf": 0.06}) == found.robust_accuracy(0.06)

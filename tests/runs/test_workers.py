@@ -134,7 +134,7 @@ ROWS = "\n".join(["a,b,c,y", *(f"{row},{row % 3},{10 - row},{row % 2}" for row i
     ("source", "attacks", "settings"),
     [
         (SOURCE, ATTACKS, {"stop_within": {"l2": 0.3}}),
-        (SOURCE, ["almakit:standard-v1(distance=linf, epsilon=0.06)"], {"limit": 8}),
+        (SOURCE, ["almakit:standard-v1(distance=linf, epsilon=0.06)"], {"limit": 4, "batch_size": 2}),
         (MAPS, ["ddn(steps=5)"], {"goal": "pixels(share=0.9)"}),
         (GOALS, ["ddn(steps=5)"], {"goal": "regression(by=0.3, output=value)", "surrogate": "{folder}/small.py:other"}),
         (TABLE, ["ddn(steps=5)"], {"data": "table:{folder}/rows.csv?label=y&integer=b"}),
