@@ -7,6 +7,8 @@ import copy
 
 import pytest
 import torch
+import torch.nn.functional as F
+from certify.test_random_networks import Apply
 from torch import Tensor, nn
 
 from almakit import data, models
@@ -148,38 +150,6 @@ def test_verified_images_are_those_whose_every_margin_is_positive() -> None:
     assert model.dtype == torch.float32 and torch.equal(copy.deepcopy(model)(x), model(x)) and not model.training
 
 
-class Branching(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return (x if x.sum() > 0 else -x).flatten(1)
-
-
-class Mixing(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return (x - x.mean(0, keepdim=True)).flatten(1)
-
-
-class Selecting(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x[x > 0.5].sum()[None, None].expand(len(x), 2)
-
-
-class Dropping(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.nn.functional.dropout(x.flatten(1), 0.5, training=True)
-
-
-class Growing(nn.Module):
-    """Its shapes depend on its input."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x.flatten(1)[:, : int(x.sum()) % 7 + 2]
-
-
-class Squaring(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return (x * x).flatten(1)
-
-
 @pytest.mark.parametrize(
     ("model", "sentence"),
     [
@@ -187,20 +157,19 @@ class Squaring(nn.Module):
             nn.Sequential(nn.Conv2d(1, 2, 3), nn.GELU(), nn.Flatten(), nn.Linear(72, 3)),
             "a step gelu, which almakit has no bounds for",
         ),
-        (Branching(), "cannot be followed"),
-        (Mixing(), "mixes the images of a batch in its step mean"),
-        (Selecting(), "a step gt, which almakit has no bounds for"),
-        (Growing(), "cannot be followed"),
+        (Apply(lambda x: (x if x.sum() > 0 else -x).flatten(1)), "cannot be followed"),
+        (Apply(lambda x: x.flatten(1)[:, : int(x.sum()) % 7 + 2]), "cannot be followed"),
+        (Apply(lambda x: (x - x.mean(0, keepdim=True)).flatten(1)), "mixes the images of a batch in its step mean"),
+        (Apply(lambda x: x[x > 0.5].sum()[None, None].expand(len(x), 2)), "a step gt, which almakit has no bounds for"),
         (
             nn.Sequential(nn.Flatten(), nn.Linear(64, 3), nn.Softmax(1)),
             "has a softmax, and bounds are those of differences of logits",
         ),
         (
-            nn.Sequential(nn.Flatten(), nn.Linear(64, 3), nn.LogSoftmax(1)),
-            "has a log_softmax, and bounds are those of differences of logits",
+            Apply(lambda x: F.dropout(x.flatten(1), 0.5, training=True)),
+            "has a dropout in training mode; call model.eval",
         ),
-        (Dropping(), "has a dropout in training mode; call model.eval"),
-        (Squaring(), "of two things that depend on the image"),
+        (Apply(lambda x: (x * x).flatten(1)), "of two things that depend on the image"),
         (nn.Conv2d(1, 2, 3), "one row of logits for each image"),
     ],
 )

@@ -145,13 +145,8 @@ def test_windows_give_the_bounds_of_whole_rows(kind: str, norm: str) -> None:
 
 @pytest.mark.parametrize("norm", NORMS)
 def test_the_mean_radius_grows_with_the_method(norm: str) -> None:
-    means = []
-    for method in METHODS:
-        found = []
-        for seed in range(2):
-            model = network("conv", seed)
-            x = torch.rand(3, 2, 8, 8, dtype=torch.float64)
-            found.append(certified_radius(model, x, model(x).argmax(1), norm, method))
-        means.append(float(torch.cat(found).mean()))
-        torch.manual_seed(0)
+    model = network("conv", 0)
+    x = torch.rand(2, 2, 8, 8, dtype=torch.float64)
+    labels = model(x).argmax(1)
+    means = [float(certified_radius(model, x, labels, norm, method).mean()) for method in METHODS]
     assert 0 < means[0] <= means[1] * 1.001 and means[1] <= means[2] * 1.001, means

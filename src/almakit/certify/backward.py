@@ -62,8 +62,7 @@ def carried(
         if isinstance(step.layer, Affine):
             parts, added = step.layer.back(a, [graph.steps[source].shape for source in step.sources])
         else:
-            assert images is not None
-            part, added = relaxed[index].back(a, images, None if slopes is None else slopes.get(index))
+            part, added = relaxed[index].back(a, lambda values: values[images], (slopes or {}).get(index))
             parts = [part]
         constant = constant + added
         for source, part in zip(step.sources, parts, strict=True):
@@ -136,7 +135,7 @@ def _prefix(graph: Graph, known: Known, index: int) -> Interval:
     rows = graph.prefix(index)
     if rows is None:
         return known.intervals[index]
-    centre = graph.values_until(known.ball.x, index)
+    centre = graph.values(known.ball.x, index)[index]
     fall, rise = (part.reshape(centre.shape) for part in known.ball.spread(rows))
     slack = 1e-12 * (1 + known.intervals[index].size) if graph.outward else 0.0
     return Interval(centre - fall - slack, centre + rise + slack)

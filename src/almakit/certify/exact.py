@@ -21,17 +21,18 @@ from torch import Tensor, nn
 from ..errors import BadInput, BadModel, optional
 from .affine import Affine
 from .backward import Known, bounds, carried, differences, margins
-from .graph import Graph, count
+from .graph import Graph
 from .intervals import NORMS, Ball
-from .nonlinear import Lines, Relu
+from .nonlinear import Relu
 from .radius import Certifier, _check, certifier
 
 CLOSED = 1e-3
 """A bracket is closed when its ends are nearer to each other than this, relative."""
 UNITS = 5000
 """ReLU units in the largest network that is tried."""
-INSIDE = 1e-9
-"""How far inside its cell a point stays, so that the linear function is the network's."""
+TOLERANCES: dict[str, Any] = dict.fromkeys(
+    ("primal_feasibility_tolerance", "dual_feasibility_tolerance", "mip_feasibility_tolerance"), 1e-9
+)
 Row = tuple[np.ndarray, np.ndarray, float, float]
 """A constraint: the columns it has, their factors, and the least and the most their sum may be."""
 
@@ -163,24 +164,25 @@ def _decided(
         row, constant = program.row(differences(graph, labels, torch.tensor([0]), torch.tensor([rival]), ball.x))
         answer = program.solve(row, own - constant, left) if left > 0 else None
         if isinstance(answer, np.ndarray):
-            return _distance(made, known, torch.from_numpy(answer).reshape(ball.x.shape), labels, rival, own)
+            near = program.nearest(row, own - constant, answer)
+            return _distance(made, ball.x, [answer] if near is None else [answer, near], labels, rival, own)
         if answer is None:
             return None
         passed[rival] = radius
     return math.inf
 
 
-def _distance(made: Certifier, known: Known, point: Tensor, labels: Tensor, rival: int, own: float) -> float | None:
-    """How far the solver's point is, or the nearest of its cell; None where it is no point of another class after all.
+def _distance(
+    made: Certifier, x: Tensor, points: Sequence[np.ndarray], labels: Tensor, rival: int, own: float
+) -> float | None:
+    """The distance of the nearest of the solver's ``points``; None where none is a point of another class after all.
 
     The network itself says so: the solver's tolerances are no part of an upper end.
     """
     best = None
-    for place in (point, nearest_in_cell(made.graph, known, point, labels, rival, own)):
-        if place is None:
-            continue
-        logits = made.graph.values(place)[-1][0]
-        away = float(torch.linalg.vector_norm((place - known.ball.x).flatten(), NORMS[made.norm]))
+    for point in (torch.from_numpy(found).reshape(x.shape) for found in points):
+        logits = made.graph.values(point)[-1][0]
+        away = float(torch.linalg.vector_norm((point - x).flatten(), NORMS[made.norm]))
         if float(logits[labels] - logits[rival]) <= 2 * own + 1e-7 and (best is None or away < best):
             best = away
     return best
@@ -202,6 +204,7 @@ class _Program:
         self.integer: list[np.ndarray] = [np.zeros(self.pixels, dtype=bool)]
         self.starts, self.columns = {0: 0}, self.pixels
         self.rows: list[Row] = []
+        self.switches: list[tuple[int, int, np.ndarray]] = []  # first column, the step before the ReLU, its units
         for index, step in enumerate(graph.steps):
             if isinstance(step.layer, Relu):
                 self._units(index, step.sources[0])
@@ -235,6 +238,7 @@ class _Program:
         self.starts[index] = out = self._new(low.clip(min=0), high.clip(min=0))
         unstable = np.flatnonzero((low < 0) & (high > 0))
         switch = self._new(np.zeros(len(unstable)), np.ones(len(unstable)), integer=True)
+        self.switches.append((switch, source, unstable))
         for unit in np.flatnonzero(high > 0):
             places = np.flatnonzero(inputs[unit])
             coefficients, offset = -inputs[unit][places], offsets[unit]
@@ -251,7 +255,7 @@ class _Program:
         if self.known.ball.norm == "linf":
             return
         moving = np.flatnonzero(self.high[0] > self.low[0])
-        first = self._new(np.zeros(len(moving)), np.full(len(moving), math.inf))
+        first = self.moves = self._new(np.zeros(len(moving)), np.full(len(moving), math.inf))
         for number, pixel in enumerate(moving):
             self._add([pixel, first + number], [-1.0, 1.0], -self.image[pixel], math.inf)
             self._add([pixel, first + number], [1.0, 1.0], self.image[pixel], math.inf)
@@ -263,98 +267,49 @@ class _Program:
     def solve(self, goal: np.ndarray, most: float, seconds: float) -> np.ndarray | float | None:
         """The solver's point (pixels,) of the ball where goal . v <= most; infinite where there is none, None where it
         has no answer in time."""
-        places, cost = np.flatnonzero(goal), np.zeros(self.columns)
+        cost = np.zeros(self.columns)
         cost[: len(goal)] = goal
         ended, values = minimise(
             cost,
             np.concatenate(self.low),
             np.concatenate(self.high),
-            [*self.rows, (places.astype(np.int32), goal[places], -math.inf, most)],
+            [*self.rows, _at_most(goal, most)],
             np.concatenate(self.integer).tolist(),
             time_limit=max(0.1, seconds),
             objective_target=most,
             mip_rel_gap=0.0,
             small_matrix_value=1e-12,
-            primal_feasibility_tolerance=1e-9,
-            dual_feasibility_tolerance=1e-9,
-            mip_feasibility_tolerance=1e-9,
+            **TOLERANCES,
         )
         if ended == "kInfeasible":
             return math.inf
         return values[: self.pixels].clip(self.low[0], self.high[0]) if len(values) else None
 
-
-# Cells: where no unit switches, the network is linear, and the nearest point of another class is a linear program.
-
-
-def nearest_in_cell(
-    graph: Graph, known: Known, point: Tensor, labels: Tensor, rival: int, most: float
-) -> Tensor | None:
-    """The point (1, C, H, W) of the ball of ``known`` and of the cell of ``point`` that is nearest in its norm, linf or
-    l1, with z_label - z_rival <= ``most``; None where the solver has none."""
-    values, flat = graph.values(point), known.ball.x.flatten().numpy()
-    relaxed: dict[int, Any] = {}
-    rows, low, high = [], [], []
-    for index, step in enumerate(graph.steps):
-        if not isinstance(step.layer, Relu):
-            continue
-        source = step.sources[0]
-        size, on = count(step.shape), values[source] > 0
-        unit = torch.eye(size, dtype=torch.float64).reshape(-1, *step.shape)
-        coefficients, offset = _to_input(graph, {source: unit}, relaxed)
-        relaxed[index] = Lines((on.double(), None), (on.double(), None))
-        rows.append(coefficients)
-        low.append(np.where(on.flatten().numpy(), INSIDE - offset, -math.inf))
-        high.append(np.where(on.flatten().numpy(), math.inf, -INSIDE - offset))
-    last = differences(graph, labels, torch.tensor([0]), torch.tensor([rival]), point)
-    coefficients, offset = _to_input(graph, last, relaxed)
-    moved = _nearest(
-        flat,
-        np.concatenate([*rows, coefficients]),
-        np.concatenate([*low, [-math.inf]]),
-        np.concatenate([*high, most - offset]),
-        known.intervals[0].lower.flatten().numpy(),
-        known.intervals[0].upper.flatten().numpy(),
-        known.ball.norm,
-    )
-    return None if moved is None else torch.from_numpy(moved).reshape(point.shape)
+    def nearest(self, goal: np.ndarray, most: float, point: np.ndarray) -> np.ndarray | None:
+        """The point (pixels,) of the ball with goal . v <= most that is nearest to the image among those where every
+        unit is on or off as at ``point``: a linear program. None where the solver has none."""
+        low, high, rows = np.concatenate(self.low), np.concatenate(self.high), [*self.rows, _at_most(goal, most)]
+        values = self.graph.values(torch.from_numpy(point).reshape(self.known.ball.x.shape))
+        for first, source, units in self.switches:
+            on = values[source].flatten().numpy()[units] > 0
+            low[first : first + len(units)] = high[first : first + len(units)] = on
+        cost = np.zeros(self.columns)
+        if self.known.ball.norm == "linf":  # one more column: the largest move
+            low, high, cost = np.append(low, 0.0), np.append(high, math.inf), np.append(cost, 1.0)
+            columns = [np.array([pixel, self.columns], dtype=np.int32) for pixel in range(self.pixels)]
+            for sign in (1.0, -1.0):
+                factors = np.array([sign, 1.0])
+                rows += [(pair, factors, sign * at, math.inf) for pair, at in zip(columns, self.image, strict=True)]
+        else:
+            cost[self.moves :] = 1.0
+        ended, found = minimise(cost, low, high, rows, **TOLERANCES)
+        return found[: self.pixels].clip(self.low[0], self.high[0]) if ended == "kOptimal" else None
 
 
-def _to_input(graph: Graph, rows: dict[int, Tensor], relaxed: dict[int, Any]) -> tuple[np.ndarray, np.ndarray]:
-    images = torch.zeros(len(next(iter(rows.values()))), dtype=torch.long)
-    ended, constant = carried(graph, rows, images, relaxed)
-    return ended[0].flatten(1).numpy(), constant.numpy()
-
-
-def _nearest(
-    image: np.ndarray,
-    rows: np.ndarray,
-    low: np.ndarray,
-    high: np.ndarray,
-    least: np.ndarray,
-    most: np.ndarray,
-    norm: str,
-) -> np.ndarray | None:
-    """min |v - image| over low <= rows v <= high, least <= v <= most."""
-    pixels = len(image)
-    extra = 1 if norm == "linf" else pixels
-    apart = np.tile([[1.0]], (pixels, 1)) if norm == "linf" else np.eye(pixels)
-    unit = np.eye(pixels)
-    matrix = np.vstack(
-        [np.hstack([rows, np.zeros((len(rows), extra))]), np.hstack([-unit, apart]), np.hstack([unit, apart])]
-    )
-    lower, upper = np.concatenate([low, -image, image]), np.concatenate([high, np.full(2 * pixels, math.inf)])
-    lines = [
-        (np.flatnonzero(line), line[line != 0], float(under), float(over))
-        for line, under, over in zip(matrix, lower, upper, strict=True)
-    ]
-    ended, values = minimise(
-        np.concatenate([np.zeros(pixels), np.ones(extra)]),
-        np.concatenate([least, np.zeros(extra)]),
-        np.concatenate([most, np.full(extra, math.inf)]),
-        lines,
-    )
-    return values[:pixels].clip(least, most) if ended == "kOptimal" and len(values) else None
+def _at_most(goal: np.ndarray, most: float) -> Row:
+    """goal . v <= most."""
+    places = np.flatnonzero(goal)
+    return places.astype(np.int32), goal[places], -math.inf, most
 
 
 # The solver HiGHS, which need not be installed.

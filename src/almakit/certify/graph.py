@@ -78,17 +78,10 @@ class Graph:
         weights = (getattr(step.layer, "weight", None) for step in self.steps)
         return next((weight.device for weight in weights if weight is not None), torch.device("cpu"))
 
-    def values(self, x: Tensor) -> list[Tensor]:
-        """Every step's value for images ``x`` (B, C, H, W)."""
-        return self._values(x, len(self.steps))
-
-    def values_until(self, x: Tensor, index: int) -> Tensor:
-        """The value of step ``index``."""
-        return self._values(x, index + 1)[index]
-
-    def _values(self, x: Tensor, count: int) -> list[Tensor]:
+    def values(self, x: Tensor, last: int | None = None) -> list[Tensor]:
+        """Every step's value for images ``x`` (B, C, H, W), or those up to step ``last``."""
         found: list[Tensor] = []
-        for step in self.steps[:count]:
+        for step in self.steps[: None if last is None else last + 1]:
             found.append(x if step.layer is None else step.layer.value(*(found[source] for source in step.sources)))
         return found
 

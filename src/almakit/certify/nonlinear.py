@@ -3,6 +3,7 @@ coefficients are carried back."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -10,6 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .intervals import UNIT, Interval
+
+Beside = Callable[[Tensor], Tensor]
+"""The entries of a step's values (B, ...) that lie beside rows (P, ...): those of each row's image."""
 
 
 @dataclass(frozen=True)
@@ -20,18 +24,18 @@ class Lines:
     below: tuple[Tensor, Tensor | None]
     above: tuple[Tensor, Tensor | None]
 
-    def back(self, rows: Tensor, images: Tensor, slopes: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Rows a (P, ...) of the outputs, of image ``images[p]`` each, as rows of the inputs, and what is added (P,).
+    def back(self, rows: Tensor, beside: Beside, slopes: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Rows a (P, ...) of the outputs as rows of the inputs, and what is added (P,).
 
         ``slopes`` (P, ...): other slopes of the lines below.
         """
         up, down = rows.clamp_min(0), rows.clamp_max(0)
-        below = self.below[0][images] if slopes is None else slopes
+        below = beside(self.below[0]) if slopes is None else slopes
         added = rows.new_zeros(len(rows))
         for part, offset in ((up, self.below[1]), (down, self.above[1])):
             if offset is not None:
-                added = added + (part * offset[images]).flatten(1).sum(1)
-        return up * below + down * self.above[0][images], added
+                added = added + (part * beside(offset)).flatten(1).sum(1)
+        return up * below + down * beside(self.above[0]), added
 
 
 class Relu:
@@ -131,14 +135,17 @@ class Choice:
     top: Tensor
     shape: tuple[int, ...]
 
-    def back(self, rows: Tensor, images: Tensor, slopes: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        up, down, exact = rows.clamp_min(0), rows.clamp_max(0), self.exact[images]
-        through = up + torch.where(exact, down, 0.0)
-        added = torch.where(exact, 0.0, down * self.top[images]).flatten(1).sum(1)
+    def back(self, rows: Tensor, beside: Beside, slopes: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        through, added = self.split(rows, beside)
         flat = rows.new_zeros(len(rows), self.shape[0], self.shape[1] * self.shape[2])
-        return flat.scatter_add(2, self.place[images].flatten(2), through.flatten(2)).reshape(
-            len(rows), *self.shape
-        ), added
+        flat = flat.scatter_add(2, beside(self.place).flatten(2), through.flatten(2))
+        return flat.reshape(len(rows), *self.shape), added
+
+    def split(self, rows: Tensor, beside: Beside) -> tuple[Tensor, Tensor]:
+        """What of the rows (P, C, h, w) goes on to the entries in ``place``, and what is added (P,)."""
+        up, down, exact = rows.clamp_min(0), rows.clamp_max(0), beside(self.exact)
+        added = torch.where(exact, 0.0, down * beside(self.top)).flatten(1).sum(1)
+        return up + torch.where(exact, down, 0.0), added
 
 
 @dataclass(frozen=True)

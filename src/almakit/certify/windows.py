@@ -131,28 +131,18 @@ def _back(
         assert layer.where is not None
         stride, padding, dilation, groups = layer.where
         rows = F.conv_transpose2d(a, layer.weight, None, stride, 0, 0, groups, dilation)
-        moved = corner * torch.tensor(stride, device=corner.device) - torch.tensor(padding, device=corner.device)
-        return [Window(rows, moved)], 0.0 if layer.bias is None else a.sum((2, 3)) @ layer.bias
-    if isinstance(layer, Scale):
-        return [Window(a * layer.factor, corner)], (a * layer.shift).flatten(1).sum(1)
-    if isinstance(layer, Combined):
-        return [Window(a if factor == 1 else factor * a, corner) for factor in layer.factors], 0.0
-    up, down = a.clamp_min(0), a.clamp_max(0)
+        return [Window(rows, _before(corner, stride, padding))], 0.0 if layer.bias is None else a.sum(
+            (2, 3)
+        ) @ layer.bias
+    if isinstance(layer, (Scale, Combined)):
+        parts, added = layer.back(a, [(before[0], *a.shape[2:])])
+        return [Window(part, corner) for part in parts], added
     if isinstance(relaxed, Lines):
-        added = a.new_zeros(len(a))
-        for part, offset in ((up, relaxed.below[1]), (down, relaxed.above[1])):
-            if offset is not None:
-                added = added + (part * window.look(offset, images)).flatten(1).sum(1)
-        return [
-            Window(up * window.look(relaxed.below[0], images) + down * window.look(relaxed.above[0], images), corner)
-        ], added
+        rows, added = relaxed.back(a, lambda values: window.look(values, images))
+        return [Window(rows, corner)], added
     assert isinstance(relaxed, Choice) and isinstance(layer, MaxPool)
-    exact = window.look(relaxed.exact, images)
-    through = up + torch.where(exact, down, 0.0)
-    added = torch.where(exact, 0.0, down * window.look(relaxed.top, images)).flatten(1).sum(1)
-    moved = corner * torch.tensor(layer.stride, device=corner.device) - torch.tensor(
-        layer.padding, device=corner.device
-    )
+    through, added = relaxed.split(a, lambda values: window.look(values, images))
+    moved = _before(corner, layer.stride, layer.padding)
     high, wide = (
         (a.shape[2 + i] - 1) * layer.stride[i] + layer.dilation[i] * (layer.kernel[i] - 1) + 1 for i in (0, 1)
     )
@@ -165,3 +155,8 @@ def _back(
         2, inside.clamp(0, high * wide - 1).flatten(2), through.flatten(2)
     )
     return [Window(flat.reshape(len(a), a.shape[1], high, wide), moved)], added
+
+
+def _before(corner: Tensor, stride: tuple[int, int], padding: tuple[int, int]) -> Tensor:
+    """The corner (P, 2) before a step whose windows are ``stride`` apart, after ``padding``."""
+    return corner * torch.tensor(stride, device=corner.device) - torch.tensor(padding, device=corner.device)
