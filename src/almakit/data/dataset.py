@@ -148,15 +148,18 @@ class Dataset:
 
     def numbered_as(self, known: Sequence[str] | None) -> Dataset:
         """Where labels are places in alphabetical order: those of the classes of the same names in ``known``, if it has
-        them all; else itself."""
+        them all; else itself. Case and punctuation do not count unless all names are equal."""
         if not known or not self.alphabetical or self.class_names is None:
             return self
-        plain = [_plain(name) for name in known]
-        own = [_plain(name) for name in self.class_names]
-        if any(plain.count(name) != 1 for name in own):
+        names, own = list(map(str, known)), list(self.class_names)
+        if not set(own) <= set(names):
+            names, own = ([re.sub(r"[\W_]+", " ", name).strip().lower() for name in part] for part in (names, own))
+        if any(names.count(name) != 1 for name in own):
             return self
-        numbers = torch.tensor([plain.index(name) for name in own])
-        return replace(self, labels=numbers[self.labels], class_names=tuple(map(str, known)), alphabetical=False)
+        numbers = torch.tensor([names.index(name) for name in own])
+        targets = None if self.targets is None else numbers[self.targets]
+        numbered = replace(self, labels=numbers[self.labels], targets=targets)
+        return replace(numbered, class_names=tuple(map(str, known)), alphabetical=False)
 
     def select(self, indices: Sequence[int]) -> Dataset:
         """The same data set restricted to these positions; the images keep their ids."""
@@ -172,8 +175,3 @@ class Dataset:
             truths=None if self.truths is None else self.truths[rows],
             maps=None if classes is None else lambda rows: classes([chosen[index] for index in rows]),
         )
-
-
-def _plain(name: str) -> str:
-    """A class name without case and punctuation."""
-    return re.sub(r"[\W_]+", " ", str(name)).strip().lower()

@@ -84,7 +84,11 @@ def folder(name: str, path: str, size: int | None, channels: int | None = None, 
         return _masked(name, images, masks, place, split, size, channels, bool(option))
     table = table_in(place)
     listing = from_csv(table) if table else from_classes(place, classes_in(place))
-    return _in_order(table.parent if table else place, listing).dataset(name, size, channels)
+    root = table.parent if table else place
+    order = _class_names(root) if listing.class_names else None
+    if missing := sorted(set(listing.class_names or ()) - set(order)) if order is not None else []:
+        raise BadInput(f"{root / 'classes.txt'} does not name the class {missing[0]!r}, of which there are images.")
+    return listing.dataset(name, size, channels).numbered_as(order)
 
 
 def from_files(
@@ -188,17 +192,6 @@ def from_classes(place: Path, names: list[str]) -> Listing:
     _, labels, paths = zip(*sorted(entries, key=lambda entry: entry[:2]), strict=True)
     ids = [path.relative_to(place).as_posix() for path in paths]
     return Listing(list(paths), ids, list(labels), None, tuple(names), True)
-
-
-def _in_order(root: Path, listing: Listing) -> Listing:
-    """The listing with the labels that ``classes.txt`` in ``root`` gives its classes, if there is one."""
-    if listing.class_names is None or (order := _class_names(root)) is None:
-        return listing
-    if missing := [name for name in listing.class_names if name not in order]:
-        raise BadInput(f"{root / 'classes.txt'} does not name the class {missing[0]!r}, of which there are images.")
-    places = [order.index(name) for name in listing.class_names]
-    targets = None if listing.targets is None else [places[target] for target in listing.targets]
-    return Listing(listing.paths, listing.ids, [places[label] for label in listing.labels], targets, order)
 
 
 def _class_names(place: Path) -> tuple[str, ...] | None:
