@@ -51,13 +51,17 @@ class Classifier(nn.Module):
         self.name, self.dataset, self.shape, self.classes = name, dataset, shape, classes
         self.class_names, self.fit_output = None if class_names is None else tuple(class_names), fit_output
         self.by_name = False  # whether ``load`` made it from a name that determines it
-        # Not part of the weights: two networks that differ in nothing but the normalisation have the same weights.
-        self.register_buffer("mean", _per_channel(name, mean, "mean"), persistent=False)
-        self.register_buffer("std", _per_channel(name, std, "standard deviation"), persistent=False)
-        if self.std is not None and not bool((self.std > 0).all()):
-            raise BadModel(f"the standard deviations of {name} must be positive.")
+        self.normalise(mean, std)
         self.eval()
         self.requires_grad_(False)
+
+    def normalise(self, mean: Sequence[float] | None, std: Sequence[float] | None) -> None:
+        """Subtract these means and divide by these standard deviations, one for each channel."""
+        # Not part of the weights: two networks that differ in nothing but the normalisation have the same weights.
+        self.register_buffer("mean", _per_channel(self.name, mean, "mean"), persistent=False)
+        self.register_buffer("std", _per_channel(self.name, std, "standard deviation"), persistent=False)
+        if self.std is not None and not bool((self.std > 0).all()):
+            raise BadModel(f"the standard deviations of {self.name} must be positive.")
 
     def forward(self, x: Tensor) -> Any:
         """Logits (B, classes) of the images ``x`` (B, C, H, W) in [0, 1]; of a network with several outputs and no
@@ -105,12 +109,6 @@ class Classifier(nn.Module):
             for value in (self.mean, self.std)
         )
         return f"{self.name} normalises inside (mean {mean}, std {std}): images are given in [0, 1]."
-
-    def extra_repr(self) -> str:
-        facts = (
-            f"{key}={value!r}" for key in ("dataset", "shape", "classes") if (value := getattr(self, key)) is not None
-        )
-        return ", ".join([repr(self.name), *facts])
 
 
 def state_sha256(state: dict[str, Any]) -> str | None:

@@ -63,16 +63,9 @@ def from_uri(uri: str, trust: bool, normalisation: Normalisation | None, output:
         network = onnx_network(_file(uri), output)
     elif kind in OPENERS and rest:
         found = OPENERS[kind](rest, trust)
-        if normalisation is None:
-            return found
-        return Classifier(
-            found.network,
-            name=uri,
-            mean=normalisation[0],
-            std=normalisation[1],
-            shape=found.shape,
-            classes=found.classes,
-        )
+        if normalisation is not None:
+            found.normalise(*normalisation)
+        return found
     else:
         raise _unknown(uri)
     mean, std = normalisation or (None, None)
@@ -133,10 +126,7 @@ def _from_zoo(entry: Entry, file: str, trust: bool, normalisation: Normalisation
             f"the weights of {entry.name} inside the package were altered: sha256 {found}; install almakit again."
         )
     mean, std = normalisation or entry.normalisation or (None, None)
-    return _entry_classifier(entry, network, f"{entry.name}@{file}" if file else entry.name, mean, std)
-
-
-def _entry_classifier(entry: Entry, network: nn.Module, name: str, mean: Any, std: Any) -> Classifier:
+    name = f"{entry.name}@{file}" if file else entry.name
     return Classifier(
         network, name=name, mean=mean, std=std, dataset=entry.dataset, shape=entry.shape, classes=entry.classes
     )
@@ -152,8 +142,9 @@ def _from_library(entry: Entry, trust: bool) -> Classifier:
         except Unavailable as error:
             why = f" ({entry.via} would bring them: {str(error).rstrip('.')})"
         else:
-            mean, std = (None if value is None else value.flatten().tolist() for value in (found.mean, found.std))
-            return _entry_classifier(entry, found.network, entry.name, mean, std)
+            found.name, found.dataset = entry.name, entry.dataset
+            found.shape, found.classes = entry.shape, entry.classes
+            return found
     raise Unavailable(
         f"almakit cannot fetch the weights of {entry.name}, {entry.about}{why}; get {entry.whence} and name the file: "
         f"{entry.name}@<file>."

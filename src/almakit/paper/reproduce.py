@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import base64
-import html
-from collections.abc import Sequence
 from pathlib import Path
 
 from .. import api
 from ..errors import BadInput, Unavailable
+from ..report.page import template
 from ..report.palette import css
 from ..report.run import write_report
-from ..report.table import Table, comma_separated, latex
+from ..report.table import comma_separated, latex
 from ..runs.failures import SpecChanged
 from ..runs.plan import Request
 from ..runs.progress import Progress
@@ -21,13 +20,6 @@ from .entries import Collected, collect, join_shards, to_json
 from .figures import draw_curves
 from .grid import SAMPLES, name_of
 from .plan import Plan
-
-STYLE = (
-    "body{font:15px/1.5 system-ui,sans-serif;background:var(--page);color:var(--text);max-width:72rem;margin:2rem auto;"
-    "padding:0 1rem}table{border-collapse:collapse;font-variant-numeric:tabular-nums}td,th{padding:.2rem .6rem;"
-    "text-align:right;border-bottom:1px solid var(--line)}td:first-child,th:first-child{text-align:left}"
-    "div{overflow-x:auto}img{max-width:100%;background:#fff}a{color:var(--accent)}"
-)
 
 
 def run(made: Plan, progress: Progress | None = None, workers: int | str = "auto") -> None:
@@ -96,15 +88,18 @@ def report(made: Plan, found: Collected, figures: bool = True) -> list[Path]:
         f"image. Ratio is our median over the paper's, which is of {SAMPLES[made.settings.dataset]} images.",
         *(f"- {line}" for line in (*made.skipped, *found.unfinished)),
     ]
-    web = [
-        ("Geometric means", "\n".join(map(_web, means))),
-        ("Model by model", "\n".join(map(_web, single))),
-        ("Figures", "\n".join(map(_image, (path for path in pictures if path.suffix == ".png")))),
-    ]
-    links = '<a href="index.html">Curves, images and every number of the runs</a>'
-    links += ', <a href="costly/index.html">the same for the attacks on fewer images</a>' if fewer else ""
+    page = template("paper.html.j2").render(
+        css=css(),
+        head=head,
+        notes=notes,
+        costly=bool(fewer),
+        parts=[("Geometric means", means), ("Model by model", single)],
+        pictures={
+            path.stem: base64.b64encode(path.read_bytes()).decode() for path in pictures if path.suffix == ".png"
+        },
+    )
     texts = {
-        "paper.html": _page(head, notes, links, web),
+        "paper.html": page,
         "paper.md": "\n\n".join([f"# {head}", "\n".join(notes), tables.markdown([*means, *single])]) + "\n",
         "paper.csv": comma_separated([*means, *single]),
         "paper.tex": latex([*single, *means]),
@@ -113,23 +108,3 @@ def report(made: Plan, found: Collected, figures: bool = True) -> list[Path]:
     for name, text in texts.items():
         files.write_bytes(out / name, text.encode("utf-8"))
     return [*(out / name for name in texts), *pictures, *written]
-
-
-def _web(table: Table) -> str:
-    return table.html() + "".join(f"<p>{html.escape(note)}</p>" for note in table.notes)
-
-
-def _image(path: Path) -> str:
-    name, data = html.escape(path.stem), base64.b64encode(path.read_bytes()).decode()
-    return f'<h3>{name}</h3><img alt="{name}" src="data:image/png;base64,{data}">'
-
-
-def _page(head: str, notes: Sequence[str], links: str, parts: Sequence[tuple[str, str]]) -> str:
-    """One page that needs nothing from outside; its pictures are inside it."""
-    lines = "".join(f"<p>{html.escape(line)}</p>\n" for line in notes)
-    body = "".join(f"<h2>{name}</h2>\n{content}\n" for name, content in parts if content)
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
-        f'content="width=device-width"><title>{html.escape(head)}</title>\n<style>{css()} {STYLE}</style></head>\n'
-        f"<body><h1>{html.escape(head)}</h1>\n{lines}<p>{links}</p>\n{body}</body></html>\n"
-    )
