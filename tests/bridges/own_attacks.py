@@ -67,15 +67,11 @@ def outside(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     return x - 3
 
 
-def hungry(model: nn.Module, x: Tensor, y: Tensor, rounds: int = 30) -> Tensor:
-    """Never stops asking; notes what it is told."""
-    hungry.told = []  # type: ignore[attr-defined]
-    for _ in range(rounds):
+def hungry(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    """Never stops asking."""
+    while True:
         point = (1 - x).requires_grad_(True)
-        logits = model(point)
-        (gradient,) = torch.autograd.grad(logits.square().sum(), point)
-        hungry.told.append((logits.detach().argmax(1), gradient.abs().flatten(1).amax(1)))  # type: ignore[attr-defined]
-    return x
+        torch.autograd.grad(model(point).square().sum(), point)
 
 
 hungry.distance = "linf"  # type: ignore[attr-defined]

@@ -16,20 +16,17 @@ import almakit
 from almakit.attacks import get
 from almakit.bridges.attackbench import as_function
 from almakit.bridges.foolbox import FoolboxAttack
-from almakit.bridges.foreign import library
 from almakit.core import Status
-from almakit.errors import AlmakitError, BadInput, Unavailable
+from almakit.errors import AlmakitError, BadInput
 from almakit.runs.attack_text import describe, text_of
 
 TEXTS = [
     "foolbox:DDNAttack(steps=15)",
-    "foolbox:L2FMNAttack(steps=15)",
     "foolbox:LInfFMNAttack(steps=15)",
     "foolbox:L0FMNAttack(steps=15)",
     "foolbox:EADAttack(binary_search_steps=2, steps=15)",
     "foolbox:L2DeepFoolAttack(steps=5)",
     "foolbox:LinfPGD(steps=5, epsilon=0.2)",
-    "foolbox:L2CarliniWagnerAttack(binary_search_steps=2, steps=10)",
     "foolbox:LinearSearchBlendedUniformNoiseAttack(steps=5, distance=linf)",
     "autoattack:apgd-ce(norm=Linf, eps=0.2)",
     "autoattack:fab(eps=2.0, norm=L2)",
@@ -84,10 +81,9 @@ def test_their_targeted_attacks(digits: tuple[torch.nn.Module, Tensor, Tensor]) 
     model, x, labels = digits
     targets = (labels + 1) % 10
     result = get("foolbox:L2FMNAttack(steps=40)")(model, x, labels, targets)
+    found = result.success
     with torch.no_grad():
-        assert torch.equal(model(result.adversarials[result.success]).argmax(1), targets[result.success]) and bool(
-            result.success.any()
-        )
+        assert bool(found.any()) and torch.equal(model(result.adversarials[found]).argmax(1), targets[found])
     with pytest.raises(AlmakitError, match="no targeted form"):
         get("autoattack:standard(eps=0.1)")(model, x, labels, targets)
 
@@ -117,18 +113,6 @@ def test_an_error_inside_a_library_is_a_sentence() -> None:
     model, x, labels = small()
     with pytest.raises(AlmakitError, match=r"foolbox:DDNAttack failed with .* comes from foolbox"):
         get("foolbox:DDNAttack(steps=3, init_epsilon=much)")(model, x, labels)
-
-
-def test_a_library_that_is_not_there_or_broken_is_a_sentence(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Unavailable, match="no_such_library is not installed: pip install it"):
-        library("no_such_library", "pip install it")
-    (tmp_path / "needs_vision.py").write_text('raise RuntimeError("operator torchvision::nms does not exist")\n')
-    (tmp_path / "needs_more.py").write_text("import no_such_part\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(Unavailable, match="does not go with torch"):
-        library("needs_vision", "pip install it")
-    with pytest.raises(Unavailable, match="pip install no_such_part"):
-        library("needs_more", "pip install it")
 
 
 def test_libraries_are_imported_only_when_named() -> None:
@@ -199,16 +183,9 @@ def test_foolbox_starting_points(digits: tuple[torch.nn.Module, Tensor, Tensor])
     attack, plain = FoolboxAttack("ddn(steps=40)"), get("ddn(steps=40)")(model, x, labels, targets)
     raw, _, success = attack(fmodel, x, aim, epsilons=None, starting_points=start)
     found = plain.success
-    assert (
-        torch.equal(raw[found], plain.adversarials[found])
-        and torch.equal(raw[~found], start[~found])
-        and 0 < int(found.sum()) < len(found)
-    )
-    assert (
-        bool(success.all())
-        and torch.equal(attack.result.forwards, plain.forwards + 2)
-        and bool(attack.result.success.all())
-    )
+    assert torch.equal(raw[found], plain.adversarials[found]) and torch.equal(raw[~found], start[~found])
+    assert 0 < int(found.sum()) < len(found) and bool(success.all()) and bool(attack.result.success.all())
+    assert torch.equal(attack.result.forwards, plain.forwards + 2)
     # With one step nothing is found: the starting points are what is left.
     raw, _, success = FoolboxAttack("ddn(steps=1)")(
         fmodel, eagerpy.astensor(x), aim, epsilons=None, starting_points=eagerpy.astensor(start)
@@ -263,7 +240,7 @@ def test_attacks_by_forwards_alone_run_on_models_without_gradients(text: str) ->
         assert bool((model(result.adversarials[result.success]).argmax(1) != labels[result.success]).all())
 
 
-@pytest.mark.parametrize("budget", [20, 60, 150])
+@pytest.mark.parametrize("budget", [20, 150])
 def test_an_attack_that_breaks_past_its_budget_has_ended(budget: int) -> None:
     model, x, labels = small(3)
     result = get("foolbox:HopSkipJumpAttack(steps=8)")(model, x, labels, budget=budget)

@@ -27,15 +27,6 @@ def folder(place: Path, *contents: bytes) -> str:
     return f"folder:{place}"
 
 
-def test_16_bit_images_are_scaled_by_their_own_range(tmp_path):
-    """They were read as white, and passed preflight."""
-    x, _ = data.load(folder(tmp_path, made.png(DEEP, 16, 0), made.png(DEEP[::-1], 16, 0))).tensors()
-    assert torch.equal(x[0, 0], torch.from_numpy((DEEP / 65535).astype(np.float32))) and torch.equal(
-        x[1, 0], x[0, 0].flip(0)
-    )
-    assert len(x.unique()) == 54
-
-
 def test_16_bit_images_in_colour_and_resized(tmp_path):
     smooth = np.tile(np.linspace(0, 65535, 40).astype(np.uint16), (40, 1))
     uri = folder(tmp_path, made.png(smooth, 16, 0))
@@ -81,23 +72,12 @@ def test_exif_turns_photos_of_folders_and_not_those_of_imagenet(tmp_path):
     assert torch.equal(turned, plain.transpose(1, 2).flip(2)) and not torch.equal(turned, plain)
 
 
-@pytest.mark.parametrize("size", [8193, 100_000])
-def test_a_size_beyond_reason_is_a_sentence(size, tmp_path, capsys):
-    uri = folder(tmp_path, made.png(GREY, 8, 0))
-    for given in (uri, "mnist-demo"):
-        with pytest.raises(BadInput, match=f"size={size}: images are made square with a side of 8192 at most"):
-            data.load(given, size=size)
-    flags = [
-        "--model",
-        "mnist/smallcnn-tiny",
-        "--data",
-        "mnist-demo",
-        "--attack",
-        "ddn(steps=2)",
-        "--out",
-        str(tmp_path / "run"),
-    ]
-    assert main(["run", *flags, "--size", str(size)]) == 1 and "a side of 8192 at most" in capsys.readouterr().err
+def test_a_size_beyond_reason_is_a_sentence(tmp_path, capsys):
+    command = (
+        f"run --model mnist/smallcnn-tiny --data mnist-demo --attack ddn(steps=2) --size 8193 --out {tmp_path}/run"
+    )
+    assert main(command.split()) == 1
+    assert "size=8193: images are made square with a side of 8192 at most" in capsys.readouterr().err
 
 
 def test_an_image_too_narrow_to_resize_is_a_sentence(tmp_path):
@@ -109,10 +89,9 @@ def test_an_image_too_narrow_to_resize_is_a_sentence(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
-@pytest.mark.parametrize("side", [9000, 13_000, 100_000])
-def test_a_decompression_bomb_is_a_sentence(side, tmp_path, capsys):
-    uri = folder(tmp_path, made.announced(side, side))
-    with pytest.raises(BadInput, match=r"more than the 67108864 that are read|DecompressionBombError"):
+def test_a_decompression_bomb_is_a_sentence(tmp_path, capsys):
+    uri = folder(tmp_path, made.announced(9000, 9000))
+    with pytest.raises(BadInput, match="more than the 67108864 that are read"):
         data.load(uri).tensors()
     assert main(["doctor", "--model", "mnist/smallcnn-tiny", "--data", uri]) == 1
     assert "unexpected" not in capsys.readouterr().err
@@ -130,11 +109,8 @@ def test_labels_beyond_any_class_are_a_sentence(label, tmp_path):
     ("images", "sentence"),
     [
         (np.array([["a", "b"]]), "are no array of numbers"),
-        ([[1], [1, 2]], "are no array of numbers"),
         (np.zeros((2, 4, 4), object), "are no array of numbers"),
         (np.zeros((2, 4, 4), np.uint16), "give uint8"),
-        (np.zeros((2, 4, 4), np.int32), "give uint8"),
-        (np.full((2, 4, 4), 255.0), "they must lie in"),
         (torch.zeros(2, 4, 4, device="meta"), "are on the device meta"),
         (np.zeros((2, 4, 4), np.complex64), "give uint8"),
     ],

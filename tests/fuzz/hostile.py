@@ -12,26 +12,9 @@ from torch import Tensor
 from almakit import attacks, registry
 from almakit.core import Attack, Box, Result, Status
 
-KINDS = (
-    "linear",
-    "constant",
-    "saturated",
-    "steps",
-    "torn gradient",
-    "infinite gradient",
-    "nan region",
-    "infinite region",
-    "tied",
-    "tiny",
-    "flat",
-    "two faced",
-    "one pixel",
-    "squared",
-)
-
 
 class Hostile:
-    """A deterministic model whose rows never touch, of one of KINDS; counts the rows it is asked about."""
+    """A deterministic model whose rows never touch, of one of ``KINDS``; counts the rows it is called with."""
 
     def __init__(self, kind: str, pixels: int, classes: int, seed: int):
         generator = torch.Generator().manual_seed(seed)
@@ -48,25 +31,31 @@ class Hostile:
         flat, weight = x.flatten(1) - 0.5, self.weight.to(x.dtype)
         score = (flat.unsqueeze(1) * weight).sum(-1) + self.bias.to(x.dtype)
         away = flat.abs().sum(1, keepdim=True)
-        plain: dict[str, Callable[[], Tensor]] = {
-            "linear": lambda: score,
-            "constant": lambda: 0 * score + self.bias.to(x.dtype),
-            "saturated": lambda: score.sign() * 1e30 * (1 + 0 * score),
-            "steps": lambda: (score * 4).round() / 4 + 0 * score,
-            "torn gradient": lambda: score + 0 * (away - away.detach()).abs().sqrt(),
-            "infinite gradient": lambda: score + (flat[:, :1] - flat[:, :1].detach()).abs().sqrt(),
-            "nan region": lambda: torch.where(score[:, :1] > 0.2, score * float("nan"), score),
-            "infinite region": lambda: torch.where(away > away.detach().median() + 0.05, score + float("inf"), score),
-            "tied": lambda: 0 * score,
-            "tiny": lambda: score * 1e-30,
-            "flat": lambda: score.detach() + 0 * flat[:, :1],
-            "two faced": lambda: torch.where(score[:, :1] > 0, score, -score),
-            "one pixel": lambda: torch.cat(
-                [flat[:, :1], -flat[:, :1], (flat[:, :1] * 0 - 9).expand(-1, len(weight) - 2)], 1
-            ),
-            "squared": lambda: score.square().clamp(max=3e38),
-        }
-        return plain[self.kind]()
+        return ANSWERS[self.kind](score, flat, away, self.bias.to(x.dtype))
+
+
+ANSWERS: dict[str, Callable[..., Tensor]] = {
+    "linear": lambda score, flat, away, bias: score,
+    "constant": lambda score, flat, away, bias: 0 * score + bias,
+    "saturated": lambda score, flat, away, bias: score.sign() * 1e30 * (1 + 0 * score),
+    "steps": lambda score, flat, away, bias: (score * 4).round() / 4 + 0 * score,
+    "torn gradient": lambda score, flat, away, bias: score + 0 * (away - away.detach()).abs().sqrt(),
+    "infinite gradient": lambda score, flat, *_: score + (flat[:, :1] - flat[:, :1].detach()).abs().sqrt(),
+    "nan region": lambda score, *_: torch.where(score[:, :1] > 0.2, score * float("nan"), score),
+    "infinite region": lambda score, flat, away, bias: torch.where(
+        away > away.detach().median() + 0.05, score + float("inf"), score
+    ),
+    "tied": lambda score, *_: 0 * score,
+    "tiny": lambda score, *_: score * 1e-30,
+    "flat": lambda score, flat, *_: score.detach() + 0 * flat[:, :1],
+    "two faced": lambda score, *_: torch.where(score[:, :1] > 0, score, -score),
+    "one pixel": lambda score, flat, away, bias: torch.cat(
+        [flat[:, :1], -flat[:, :1], (flat[:, :1] * 0 - 9).expand(-1, score.shape[1] - 2)], 1
+    ),
+    "squared": lambda score, *_: score.square().clamp(max=3e38),
+}
+"""Logits (B, K) from the linear scores, the pixels about 0 (B, n), their sums (B, 1) and the biases (K,)."""
+KINDS = tuple(ANSWERS)
 
 
 def independent_rows(kind: str) -> bool:

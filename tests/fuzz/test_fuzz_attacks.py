@@ -1,5 +1,5 @@
-"""All attacks, all distances, models that misbehave, images of any shape: a valid result or a sentence, in bounded
-time, never a wrong success."""
+"""All attacks with all distances (a third of them without ALMAKIT_FUZZ), models that misbehave, images of any shape: a
+valid result or a sentence, in bounded time, never a wrong success."""
 
 from __future__ import annotations
 
@@ -83,13 +83,14 @@ def attacked(
 @pytest.mark.parametrize("name", registry.names("attacks"))
 def test_every_attack_with_every_distance(name: str) -> None:
     chance = random.Random(name)
-    for distance in registry.names("distances"):
+    distances = registry.names("distances")
+    for distance in distances if TIMES else chance.sample(distances, len(distances) // 3):
         try:
             build(name, distance)
         except BadInput:
             continue
         side = SIDES.get(distance, 5)
-        for _ in range(TIMES):
+        for _ in range(TIMES or 1):
             kinds = ["linear", chance.choice(KINDS)] if side < 100 else ["linear"]
             for kind in kinds:
                 attacked(

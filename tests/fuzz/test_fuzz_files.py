@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import security
-from fuzz.amount import TIMES, outcome
+from fuzz.amount import TIMES, amount, outcome
 from security.mutated_files import jobs, seeds
 
 WATCHED = Path(security.__path__[0]) / "watched.py"
@@ -40,8 +40,8 @@ def test_hostile_model_files_do_not_execute(tmp_path):
     good = seeds(tmp_path / "warm")
     acts = {"onnx": "model", "npz": "npz", "safetensors": "weights", "pt": "weights", "tar": "archive"}
     warm = [(acts[kind], str(path)) for kind, path in good.items()]
-    found = watched(tmp_path, jobs(tmp_path / "files", mark, 240 * TIMES, seed=TIMES), warm)
-    assert len(found) >= 240 and not mark.exists(), "a file executed"
+    found = watched(tmp_path, jobs(tmp_path / "files", mark, amount(240), seed=TIMES), warm)
+    assert len(found) >= amount(240) and not mark.exists(), "a file executed"
     for name, ending, said, seen in found:
         assert not seen, f"{name} did something: {seen}"
         assert ending in ("result", "sentence"), f"{name}: {said}"

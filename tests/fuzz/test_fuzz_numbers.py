@@ -1,4 +1,5 @@
-"""Numbers of a run folder altered with valid sums, each kind in turn: verify must notice every one."""
+"""Numbers of a run folder altered with valid checksums: verify must notice every one. Without ALMAKIT_FUZZ each number
+is altered in one of the runs."""
 
 from __future__ import annotations
 
@@ -34,8 +35,9 @@ def test_altered_numbers_are_noticed(kind, tmp_path):
     whole = colour_run(tmp_path / "whole", **RUNS[kind]).folder
     assert trusted(whole), "an honest folder passes"
     outcome("run folders with all their numbers as they were", "result")
-    for turn in range(TIMES):
-        for place, (table, column) in enumerate(NUMBERS):
+    chosen = NUMBERS if TIMES else NUMBERS[list(RUNS).index(kind) :: len(RUNS)]
+    for turn in range(TIMES or 1):
+        for place, (table, column) in enumerate(chosen):
             folder = tmp_path / "altered"
             shutil.copytree(whole, folder)
             done = alter(folder, table, column, random.Random(f"{kind} {turn} {place}"))

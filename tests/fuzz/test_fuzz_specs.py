@@ -73,27 +73,8 @@ def test_any_damage_to_a_config(places, tmp_path_factory):
     assert isinstance(spec, RunSpec)
 
 
-values = st.sampled_from(
-    [
-        "l2",
-        "1",
-        "-1",
-        "0",
-        "1e400",
-        "nan",
-        "none",
-        "true",
-        "[]",
-        "[1, 2]",
-        "alma",
-        "alma(steps=3)",
-        "''",
-        '"x"',
-        "10**9",
-        "((",
-        "inf",
-    ]
-)
+VALUES = "l2 1 -1 0 1e400 nan none true [] alma alma(steps=3) '' 10**9 (( inf"
+values = st.sampled_from([*VALUES.split(), "[1, 2]", '"x"'])
 SETTINGS = st.sampled_from(["steps", "distance", "epsilon", "attack", "attacks", "rate", "searches", "mu", "restarts"])
 calls = st.builds(
     lambda name, pairs: f"{name}({', '.join(f'{key}={value}' for key, value in pairs)})",
@@ -131,53 +112,10 @@ def test_any_shard(text):
     assert 0 <= number < total
 
 
-flags = st.sampled_from(
-    [
-        "--model",
-        "--data",
-        "--attack",
-        "--limit",
-        "--offset",
-        "--bits",
-        "--targets",
-        "--dtype",
-        "--batch-size",
-        "--seed",
-        "--budget",
-        "--shard",
-        "--engine",
-        "--workers",
-        "--config",
-        "--mean",
-        "--std",
-        "--epsilon",
-        "--json",
-        "--quiet",
-        "--device",
-        "--allow",
-        "--split",
-        "--size",
-    ]
-)
-words = st.sampled_from(
-    [
-        "mnist/smallcnn-tiny",
-        "mnist-demo",
-        "nix",
-        "alma(steps=2)",
-        "0",
-        "-1",
-        "3",
-        "auto",
-        "cpu",
-        "",
-        "x.csv",
-        "0/2",
-        "nan",
-        "local",
-        "--",
-    ]
-)
+FLAGS = """--model --data --attack --limit --offset --bits --targets --dtype --batch-size --seed --budget --shard
+    --engine --workers --config --mean --std --epsilon --json --quiet --device --allow --split --size"""
+WORDS = "mnist/smallcnn-tiny mnist-demo nix alma(steps=2) 0 -1 3 auto cpu x.csv 0/2 nan --"
+flags, words = st.sampled_from(FLAGS.split()), st.sampled_from([*WORDS.split(), ""])
 
 
 @examples(60)

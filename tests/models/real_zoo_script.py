@@ -22,6 +22,7 @@ import timm
 from transformers import ViTConfig, ViTForImageClassification
 
 import almakit
+from almakit.data.coerce import dataset_of
 
 torch.manual_seed(0)
 x = torch.rand(2, 3, 32, 32)
@@ -73,10 +74,20 @@ with torch.no_grad():
 pictures = (torch.rand(4, 32, 32, 3) * 255).byte().numpy()
 kinds = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(num_classes=4)})
 hugging = datasets.Dataset.from_dict({"image": list(pictures), "label": [0, 1, 2, 3]}, features=kinds)
+assert dataset_of(hugging.with_format("torch"), last=3).labels.tolist() == [0, 1, 2]
 found = almakit.attack(vit, hugging, steps=5)
 assert found.originals is not None and found.labels is not None and found.labels.tolist() == [0, 1, 2, 3]
 assert torch.equal((found.originals * 255).round().byte().permute(0, 2, 3, 1), torch.from_numpy(pictures))
 fake = torchvision.datasets.FakeData(4, (3, 32, 32), 4, transform=torchvision.transforms.ToTensor())
+for place, name in enumerate(("cat", "dog")):
+    Path("photos", name).mkdir(parents=True)
+    torchvision.transforms.functional.to_pil_image(x[place]).save(f"photos/{name}/0.png")
+photos = almakit.data.load("hf-dataset:photos@train", limit=2, size=8)
+assert photos.class_names == ("cat", "dog") and photos.tensors()[0].shape == (2, 3, 8, 8)
+try:
+    almakit.data.load("hf-dataset:photos")
+except almakit.AlmakitError as error:
+    assert "has the splits train" in str(error), error
 run = almakit.evaluate(vit, fake, ["ddn(steps=5)"], out="runs/fake", allow=["wrong-labels-or-range"])
 assert [image.label for image in run.images] == [int(fake[place][1]) for place in range(4)]
 print("all done")

@@ -224,8 +224,17 @@ def test_a_network_from_onnx_has_the_logits_and_gradients_of_the_original(
     assert loaded.to(torch.float64)(x).dtype == torch.float64
 
 
-@pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Div", "Pow"])
-@pytest.mark.parametrize(("shape", "axis"), [((3,), 1), ((3, 7), 1), ((7,), -2), ((2, 3), 0), ((8,), None), ((1,), 1)])
+@pytest.mark.parametrize(
+    ("op", "shape", "axis"),
+    [
+        ("Add", (3,), 1),
+        ("Sub", (3, 7), 1),
+        ("Mul", (7,), -2),
+        ("Div", (2, 3), 0),
+        ("Pow", (8,), None),
+        ("Add", (1,), 1),
+    ],
+)
 def test_axes_of_the_second_input_before_opset_7(op: str, shape: tuple[int, ...], axis: int | None) -> None:
     """Caffe2's and old PyTorch's exports: the second input's axes are those of the first from ``axis`` on."""
     first, second = np.abs(IMAGE) + 0.5, np.abs(floats(*shape)) + 0.5

@@ -48,14 +48,6 @@ def test_quality_is_the_nearest_over_the_found() -> None:
     assert alone.lasts("a", "queries", 100) and not alone.lasts("a", "seconds", 100) and alone.points() == []
 
 
-def test_a_curve_is_drawn_only_where_the_seconds_of_all_its_runs_are_known() -> None:
-    rows: list[list[float | None]] = [[2.0, 2.0, 1.0]]
-    untimed = {key: value for key, value in cell("alma", rows).items() if key != "seconds"}
-    (timed,) = curves({"1": cell("alma", rows), "2": cell("alma", rows)})["l2"]
-    (half,) = curves({"1": cell("alma", rows), "2": untimed})["l2"]
-    assert timed.points() and half.points() == []
-
-
 def test_images_that_only_one_attack_had_are_left_out() -> None:
     many, fewer = [[1.0, 1.0, 1.0]] * 60, [[2.0, 2.0, 2.0]] * 25
     ddn, alma = curves({"1": cell("alma", many), "2": cell("ddn", fewer), "3": cell("cw", fewer[:3])})["l2"][1:]

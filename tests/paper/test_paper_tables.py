@@ -17,55 +17,16 @@ from almakit.report.published import Published
 from almakit.report.table import comma_separated, latex
 
 BASE = Entry(
-    "mnist",
-    "smallcnn",
-    "SmallCNN",
-    "l2",
-    "alma",
-    "100",
-    "small",
-    "alma(distance=l2, steps=100)",
-    20,
-    1.0,
-    1.4,
-    1.2,
-    1.6,
-    1.4,
-    100.0,
-    99.0,
-    0.01,
-    0.99,
-    Published(1.0, 1.38, 100.0, 100.0),
-    True,
-    0,
-    "2026-01-01T00:00:00",
-    "a",
-    "b",
-    "c",
-    "runs/x",
+    *["mnist", "smallcnn", "SmallCNN", "l2", "alma", "100", "small", "alma(distance=l2, steps=100)"],
+    *[20, 1.0, 1.4, 1.2, 1.6, 1.4, 100.0, 99.0, 0.01, 0.99, Published(1.0, 1.38, 100.0, 100.0), True],
+    *[0, "2026-01-01T00:00:00", "a", "b", "c", "runs/x"],
 )
-DDN = replace(
-    BASE,
-    model="smallcnn-ddn",
-    label="SmallCNN-DDN",
-    median=2.8,
-    low=2.5,
-    high=None,
-    paper=Published(1.0, 2.68, 100.0, 100.0),
-)
-FMN = replace(
-    BASE,
-    attack="fmn",
-    text="fmn(distance=l2)",
-    success=0.4,
-    median=None,
-    low=None,
-    high=None,
-    paper=Published(0.8204, 1.53, 100, 100),
-)
-FMN_DDN = replace(
-    FMN, model="smallcnn-ddn", label="SmallCNN-DDN", success=0.9, median=2.0, paper=Published(0.9, None, 100.0, 100.0)
-)
+DDN = replace(BASE, model="smallcnn-ddn", label="SmallCNN-DDN", median=2.8, low=2.5, high=None)
+DDN = replace(DDN, paper=Published(1.0, 2.68, 100.0, 100.0))
+FMN = replace(BASE, attack="fmn", text="fmn(distance=l2)", success=0.4, median=None, low=None, high=None)
+FMN = replace(FMN, paper=Published(0.8204, 1.53, 100, 100))
+FMN_DDN = replace(FMN, model="smallcnn-ddn", label="SmallCNN-DDN", success=0.9, median=2.0)
+FMN_DDN = replace(FMN_DDN, paper=Published(0.9, None, 100.0, 100.0))
 ALL = [FMN, FMN_DDN, BASE, DDN]
 
 

@@ -65,16 +65,10 @@ def test_the_same_command_does_nothing_and_another_adds(folder: Path, capsys: py
 def test_a_network_trained_with_interval_bounds_gets_its_band_and_others_none(tmp_path: Path) -> None:
     flags = ["reproduce", "mnist", "--limit", "2", "--attacks", "alma", "--budget", "small", "--distances", "l2"]
     flags += ["--no-figures", "--quiet"]
-    assert (
-        main([*flags, "--model", "mnist/smallcnn-tiny-ibp", "--model", "mnist/smallcnn-tiny", "--out", str(tmp_path)])
-        == 0
-    )
-    certified = sorted(
-        path.relative_to(tmp_path / "runs").as_posix() for path in tmp_path.glob("runs/*/*/certificates/*.json")
-    )
-    assert [(place.split("/")[0], place.split("/")[-1]) for place in certified] == [
-        ("smallcnn-tiny-ibp", "l2-ibp.json")
-    ]
+    flags += ["--model", "mnist/smallcnn-tiny-ibp", "--model", "mnist/smallcnn-tiny", "--out", str(tmp_path)]
+    assert main(flags) == 0
+    (certified,) = tmp_path.glob("runs/*/*/certificates/*.json")
+    assert (certified.parts[-4], certified.name) == ("smallcnn-tiny-ibp", "l2-ibp.json")
     page = (tmp_path / "report" / "index.html").read_text()
     bands = json.loads("[" + page.partition('"certified":[')[2].partition("]")[0] + "]")
     assert [(band["model"], band["group"]) for band in bands] == [(0, "l2")] and 'id="brackets"' in page
@@ -95,10 +89,6 @@ def test_what_is_not_at_hand_is_left_out_with_a_sentence(tmp_path: Path, capsys:
         Unavailable, match=r"none of the networks for cifar10 is available.*--model cifar10/wrn-28-10@<file>"
     ):
         plan(Settings("cifar10", tmp_path))
-    assert (
-        main(["reproduce", "mnist", "--limit", "0"]) == 2
-        and "0: give a number of at least 1" in capsys.readouterr().err
-    )
     assert main(["reproduce", "mnist", "--attacks", "none"]) == 2 and "no attack 'none'" in capsys.readouterr().err
     assert main(["reproduce", "mnist", "--report-only", "--limit", "2", "--out", str(tmp_path / "empty")]) == 1
     assert "has been run yet" in capsys.readouterr().err

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -56,10 +56,6 @@ def test_the_readme_has_the_table_of_the_logs() -> None:
     assert "\n".join(pool.rows()) in (HERE / "README.md").read_text(encoding="utf-8")
 
 
-def test_all_weights_together_stay_small() -> None:
-    assert sum(file.stat().st_size for file in (HERE / "weights").iterdir()) <= 10e6
-
-
 def test_a_sealed_network_opens_only_when_asked_to() -> None:
     for half in ("sealed", "fresh", "sealed-2"):
         with pytest.raises(BadInput, match="is sealed"):
@@ -84,17 +80,9 @@ def test_altered_weights_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_plain_networks_have_the_layers_they_are_asked_for() -> None:
     network = plain((3, 31, 32), "4 pool 6/2", (7,), nn.Tanh, classes=5)
-    assert [type(layer).__name__ for layer in network] == [
-        "Conv2d",
-        "Tanh",
-        "MaxPool2d",
-        "Conv2d",
-        "Tanh",
-        "Flatten",
-        "Linear",
-        "Tanh",
-        "Linear",
-    ]
+    assert " ".join(type(layer).__name__ for layer in network) == (
+        "Conv2d Tanh MaxPool2d Conv2d Tanh Flatten Linear Tanh Linear"
+    )
     assert network(torch.zeros(2, 3, 31, 32)).shape == (2, 5)
     assert [type(layer).__name__ for layer in plain((1, 4, 4))] == ["Flatten", "Linear"]
     for wrong in ("4 avg", "0", "4/3", "-2"):
@@ -104,9 +92,7 @@ def test_plain_networks_have_the_layers_they_are_asked_for() -> None:
 
 def test_a_network_outside_the_zoo_is_trained_and_measured_on_the_images_that_are_given() -> None:
     entry = Entry("narrow", lambda: plain((1, 28, 28), "", (16,)), "a test's", "mnist", (1, 28, 28))
-    recipe = train.Recipe(
-        "narrow", kind="pgd", epochs=2, batch_size=32, shift=0, options={"radius": 2 / 255, "steps": 2}
-    )
+    recipe = train.Recipe("narrow", kind="pgd", epochs=1, batch_size=32, options={"radius": 2 / 255, "steps": 2})
     seen = data.load("mnist", split="train", limit=40)
     trained = train.train(recipe, entry=entry, limit=256, test=seen)
     assert trained.log["test_images"] == trained.log["measured_images"] == 40
@@ -114,4 +100,4 @@ def test_a_network_outside_the_zoo_is_trained_and_measured_on_the_images_that_ar
     assert trained.log["clean_accuracy"] == round(100 * train.accuracy(trained.model, *seen.tensors()), 3)
     assert trained.model.name == "narrow" and trained.model.network[1].out_features == 16
     with pytest.raises(BadInput, match="no architecture called 'narrow'"):
-        train.train(replace(recipe, epochs=1))
+        train.train(recipe)

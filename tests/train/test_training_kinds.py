@@ -33,13 +33,7 @@ OPTIONS = {
 
 
 def test_ramps() -> None:
-    assert [ramp(at, 0.2, 0.6, 1.0, 3.0) for at in (0.0, 0.2, 0.4, 0.6, 1.0)] == [
-        1.0,
-        1.0,
-        pytest.approx(2.0),
-        3.0,
-        3.0,
-    ]
+    assert [ramp(at, 0.2, 0.6, 1.0, 3.0) for at in (0.0, 0.2, 0.4, 0.6, 1.0)] == pytest.approx([1, 1, 2, 3, 3])
     assert ramp(0.0, 0.0, 0.0, 1.0, 3.0) == 3.0
 
 
@@ -123,10 +117,6 @@ def test_cifar_networks_train_too(tmp_path: Path) -> None:
     trained = train.train(recipe, limit=400, test_limit=100)
     losses = [line["loss"] for line in trained.log["epochs"]]
     assert losses[1] < losses[0] and trained.model.shape == (3, 32, 32) and trained.model.std is not None
-    with pytest.raises(BadModel, match="BatchNorm2d"):
-        train.train(
-            replace(recipe, model="cifar10/resnet20", kind="ibp", options={"radius": 0.01}), limit=50, test_limit=10
-        )
 
 
 def test_half_of_the_images_are_mirrored() -> None:
@@ -139,35 +129,20 @@ def test_half_of_the_images_are_mirrored() -> None:
 def test_the_command_trains_resumes_and_says_when_nothing_is_left(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flags = [
-        "mnist/smallcnn-tiny",
-        "--kind",
-        "pgd",
-        "--option",
-        "radius=0.1",
-        "--option",
-        "steps=2",
-        "--epochs",
-        "1",
-        "--limit",
-        "64",
-        "--test-limit",
-        "50",
-        "--out",
-        str(tmp_path),
-    ]
-    assert main(["train", *flags]) == 0
+    command = "train mnist/smallcnn-tiny --kind pgd --option radius=0.1 --option steps=2 --epochs 1 --limit 64"
+    command = [*command.split(), "--test-limit", "50", "--out", str(tmp_path)]
+    assert main(command) == 0
     said = capsys.readouterr()
     assert "PGD accuracy" in said.out and "epoch 1: loss" in said.err
     log = json.loads((tmp_path / "mnist-smallcnn-tiny.json").read_text())
     assert log["recipe"]["options"] == {"radius": 0.1, "steps": 2.0} and not list(tmp_path.glob("*.checkpoint.pt"))
     assert np.isfinite(log["epochs"][0]["loss"])
-    assert main(["train", *flags]) == 0
-    assert "Nothing is left to do" in capsys.readouterr().out
-    assert (
-        models.load(f"mnist/smallcnn-tiny@{tmp_path}/mnist-smallcnn-tiny.safetensors").weights_sha256
-        == log["weights_sha256"]
-    )
+    assert main(command) == 0 and "Nothing is left to do" in capsys.readouterr().out
+    assert main([*command, "--test-limit", "20"]) == 0, "another test limit is another measurement"
+    said = capsys.readouterr().out
+    assert "Nothing is left" not in said and "of 20 test images" in said
+    trained = models.load(f"mnist/smallcnn-tiny@{tmp_path}/mnist-smallcnn-tiny.safetensors")
+    assert trained.weights_sha256 == log["weights_sha256"]
 
 
 def test_the_commands_mistakes_are_sentences(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -180,7 +155,6 @@ def test_the_commands_mistakes_are_sentences(tmp_path: Path, capsys: pytest.Capt
         (["mnist/smallcnn-tiny", "--epochs", "0"], "epochs=0: it must be at least 1"),
         (["mnist/smallcnn-ddn"], "there is no recipe for mnist/smallcnn-ddn"),
         (["cifar10/cnn-a-adv"], "say how it is trained, --kind regular, ddn"),
-        (["mnist/crown-ibp-large"], "there is no recipe for mnist/crown-ibp-large"),
         (["imagenet/resnet50", "--kind", "pgd"], "no usual linf radius for imagenet: give one, --option radius=R"),
     ):
         assert main(["train", *flags, "--out", str(tmp_path)]) == 2
@@ -193,15 +167,13 @@ def test_the_commands_mistakes_are_sentences(tmp_path: Path, capsys: pytest.Capt
     ("changes", "sentence"),
     [
         ({"kind": "pgd", "options": {"radius": -1.0}}, "radius=-1.0: it must be positive"),
-        ({"kind": "ddn", "options": {"radius": 0.0}}, "radius=0.0: it must be positive"),
         ({"kind": "trades", "options": {"steps": 0}}, "steps=0: it must be at least 1"),
         ({"kind": "ddn", "options": {"gamma": 1.0}}, r"gamma=1.0: it must be in \(0, 1\)"),
         ({"kind": "ibp", "options": {"begin": 0.7, "end": 0.2}}, "begin=0.7 lies after end=0.2"),
-        ({"learning_rate": 0.0}, "learning_rate=0.0: it must be positive"),
         ({"learning_rate": float("nan")}, "learning_rate=nan"),
         ({"data": "cifar10"}, "mnist/smallcnn-tiny failed on an image of 3 x 32 x 32"),
         ({"model": "cifar10/resnet20", "kind": "ibp", "data": "cifar10-first"}, "BatchNorm2d"),
-        ({"model": "cifar10/resnet20", "kind": "crown-ibp", "data": "cifar10-first"}, "BatchNorm2d"),
+        ({"kind": "none"}, "no kind of training called 'none'"),
     ],
 )
 def test_what_cannot_be_trained_is_refused_before_the_first_epoch(
@@ -226,11 +198,3 @@ def test_cifar_has_radii_of_its_own() -> None:
     assert all(radius("cifar10/cnn-a-adv", kind) == 8 / 255 for kind in ("pgd", "trades", "ibp", "crown-ibp"))
     assert radius("cifar10/cnn-a-adv", "pgd", radius=0.1) == 0.1 and radius("cifar10/cnn-a-adv", "regular") is None
     assert radius("mnist/smallcnn-tiny", "pgd") is None, "the objective's own default is MNIST's"
-
-
-def test_another_test_limit_is_another_measurement(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flags = ["train", "mnist/smallcnn-tiny", "--epochs", "1", "--limit", "32", "--out", str(tmp_path), "--quiet"]
-    assert main([*flags, "--test-limit", "10"]) == 0 and main([*flags, "--test-limit", "20"]) == 0
-    said = capsys.readouterr().out
-    assert "Nothing is left" not in said and "of 20 test images" in said
-    assert main([*flags, "--test-limit", "20"]) == 0 and "Nothing is left" in capsys.readouterr().out

@@ -11,10 +11,10 @@ import torch
 
 from almakit import data, models, train
 from almakit.cli.main import main
-from almakit.errors import BadInput
 from almakit.models.zoo import ZOO
 from almakit.train.loop import shifted
 
+WEIGHTS = Path(models.__file__).parent / "zoo" / "weights"
 SHORT = train.Recipe("mnist/smallcnn-tiny", epochs=2, batch_size=32, seed=3)
 
 
@@ -22,19 +22,12 @@ def test_training_is_the_same_every_time_and_depends_on_the_seed() -> None:
     torch.manual_seed(11)
     before = torch.get_rng_state()
     first = train.train(SHORT, limit=64, test_limit=64)
+    assert torch.equal(torch.get_rng_state(), before), "the caller's random state is left alone"
     torch.manual_seed(12)
     again = train.train(SHORT, limit=64, test_limit=64)
     other = train.train(replace(SHORT, seed=4), limit=64, test_limit=64)
     assert first.log["weights_sha256"] == again.log["weights_sha256"] != other.log["weights_sha256"]
-    torch.manual_seed(11)
-    assert torch.equal(torch.get_rng_state(), before)
     assert not first.model.training and not any(parameter.requires_grad for parameter in first.model.parameters())
-
-
-def test_the_callers_random_state_is_left_alone() -> None:
-    before = torch.get_rng_state()
-    train.train(replace(SHORT, epochs=1), limit=32, test_limit=32)
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_it_learns_and_what_is_saved_can_be_loaded(tmp_path: Path) -> None:
@@ -44,10 +37,7 @@ def test_it_learns_and_what_is_saved_can_be_loaded(tmp_path: Path) -> None:
     assert [line["epoch"] for line in lines] == [1, 2, 3]
     assert trained.log["clean_accuracy"] > 80
     path = train.save(trained, tmp_path / "out")
-    assert sorted(entry.name for entry in path.parent.iterdir()) == [
-        "mnist-smallcnn-tiny.json",
-        "mnist-smallcnn-tiny.safetensors",
-    ]
+    assert {entry.suffix for entry in path.parent.iterdir()} == {".json", ".safetensors"}
     log = json.loads(path.with_suffix(".json").read_text())
     assert log["recipe"]["model"] == "mnist/smallcnn-tiny" and log["training_images"] == 1500
     loaded = models.load(f"mnist/smallcnn-tiny@{path}")
@@ -57,13 +47,9 @@ def test_it_learns_and_what_is_saved_can_be_loaded(tmp_path: Path) -> None:
 
 
 def test_the_shipped_networks_have_recipes() -> None:
-    shipped = [entry for entry in ZOO.values() if entry.shipped]
-    for entry in shipped:
-        log = json.loads(
-            (Path(models.__file__).parent / "zoo" / "weights" / str(entry.shipped)).with_suffix(".json").read_text()
-        )
+    for entry in (entry for entry in ZOO.values() if entry.shipped):
+        log = json.loads((WEIGHTS / str(entry.shipped)).with_suffix(".json").read_text())
         assert train.Recipe(**log["recipe"]) == train.recipes()[entry.name]
-    assert shipped
 
 
 def test_images_move_by_whole_pixels() -> None:
@@ -77,21 +63,10 @@ def test_images_move_by_whole_pixels() -> None:
     assert shifted(x, 0, torch.Generator()) is x
 
 
-def test_mistakes_are_sentences() -> None:
-    with pytest.raises(BadInput, match="no architecture called 'mnist/none'"):
-        train.train(replace(SHORT, model="mnist/none"))
-    with pytest.raises(BadInput, match="no kind of training called 'none'"):
-        train.train(replace(SHORT, kind="none"))
-    with pytest.raises(BadInput, match="epochs=0: it must be at least 1"):
-        train.train(replace(SHORT, epochs=0))
-
-
 @pytest.mark.slow
 def test_the_ddn_network_of_the_package_comes_out_again(tmp_path: Path) -> None:
     assert main(["train", "mnist/smallcnn-tiny-ddn", "--out", str(tmp_path), "--quiet"]) == 0
     again = json.loads((tmp_path / "mnist-smallcnn-tiny-ddn.json").read_text())
     assert again["clean_accuracy"] == pytest.approx(ZOO["mnist/smallcnn-tiny-ddn"].accuracy, abs=1.0)
-    shipped = json.loads(
-        (Path(models.__file__).parent / "zoo" / "weights" / "mnist-smallcnn-tiny-ddn.json").read_text()
-    )
+    shipped = json.loads((WEIGHTS / "mnist-smallcnn-tiny-ddn.json").read_text())
     assert again["pgd_accuracy"] == pytest.approx(shipped["pgd_accuracy"], abs=3.0)
