@@ -55,8 +55,6 @@ def test_budgets_of_the_papers_runs() -> None:
 
 def test_what_the_paper_has_not_is_a_sentence() -> None:
     for arguments, sentence in (
-        (("svhn",), "no tables for 'svhn'; choose mnist, cifar10, imagenet"),
-        (("mnist", "huge"), "choose small, large, both"),
         (("mnist", "both", ("none",)), "have no attack 'none'; they have ead, fab"),
         (("mnist", "both", (), ("lpips",)), "have no distance 'lpips'; they have l1, l2"),
         (("mnist", "small", ("ddn",), ("l1",)), "nothing is left"),

@@ -105,9 +105,7 @@ def imagenet(path: str | None, split: str, size: int | None) -> Dataset:
     csv stay as they are and those of sub-folders are brought to 224. Pixels are taken as they are stored, whatever EXIF
     says, as for the published numbers.
     """
-    place = existing(path) if path else _default_imagenet()
-    inner = place / {"test": "val", "train": "train"}[split]
-    place = inner if inner.is_dir() else place
+    place = imagenet_folder(path, split)
     if split == "train" and place.is_dir() and place.name != "train":
         raise Unavailable(
             f"{place} has no folder train, so ImageNet's training images were not found: give the folder that has "
@@ -130,14 +128,17 @@ def imagenet(path: str | None, split: str, size: int | None) -> Dataset:
     return listing.dataset(f"imagenet:{path}" if path else "imagenet", size, 3, upright=False)
 
 
-def _default_imagenet() -> Path:
-    for candidate in [*hub.folders(), hub.home()]:
-        if (candidate / "imagenet").is_dir():
-            return candidate / "imagenet"
-    raise Unavailable(
-        "ImageNet was not found: give its folder as imagenet:<folder>, or put a folder imagenet into one of "
-        "ALMAKIT_DATA."
-    )
+def imagenet_folder(path: str | None, split: str) -> Path:
+    """The folder or csv of a split's photos; without ``path`` from a folder of ALMAKIT_DATA or the cache."""
+    known = [existing(path)] if path else [place / "imagenet" for place in (*hub.folders(), hub.home())]
+    place = next((place for place in known if place.exists()), None)
+    if place is None:
+        raise Unavailable(
+            "ImageNet was not found: give its folder as imagenet:<folder>, or put a folder imagenet into one of "
+            "ALMAKIT_DATA."
+        )
+    inner = place / {"test": "val", "train": "train"}[split]
+    return inner if inner.is_dir() else place
 
 
 def imagenet_index(wnid: str) -> int | None:

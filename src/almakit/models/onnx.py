@@ -42,7 +42,14 @@ class OnnxNetwork(nn.Module):
         self.constants: dict[str, Tensor] = {}
         for initial in graph.initializer:
             self._keep(initial.name, _tensor(initial, folder))
-        nodes = [_node(node, opset, folder) for node in _needed(graph, self.output)]
+        needed = _needed(graph, self.output)
+        used = {node.op_type if node.domain in _OWN else f"{node.domain}.{node.op_type}" for node in needed}
+        if unknown := sorted(used - set(OPS)):
+            raise BadModel(
+                f"the ONNX graph uses {', '.join(unknown)}, which almakit cannot run in torch; export the model again "
+                "as plain layers, or give it as file.py:function."
+            )
+        nodes = [_node(node, opset, folder) for node in needed]
         for node in nodes:
             if node.op == "Constant":
                 self._keep(node.outputs[0], OPS["Constant"](node))
@@ -128,13 +135,6 @@ def onnx_network(path: Path, output: str = "") -> OnnxNetwork:
         raise BadModel(f"{path} is not a valid ONNX file (its graph is empty).")
     opset = next((entry.version for entry in model.opset_import if entry.domain in _OWN), 1)
     try:
-        needed = _needed(model.graph, _output(model.graph, output))
-        used = {node.op_type if node.domain in _OWN else f"{node.domain}.{node.op_type}" for node in needed}
-        if unknown := sorted(used - set(OPS)):
-            raise BadModel(
-                f"{path} uses {', '.join(unknown)}, which almakit cannot run in torch; export the model again as plain "
-                "layers, or give it as file.py:function."
-            )
         return OnnxNetwork(model.graph, opset, path.parent, output)
     except AlmakitError:
         raise

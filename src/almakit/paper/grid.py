@@ -125,10 +125,6 @@ def choose(
     dataset: str, budget: str = "both", attacks: Sequence[str] = (), distances: Sequence[str] = ()
 ) -> list[Cell]:
     """The cells of a budget, of these attacks and distances (all of them where none are named)."""
-    if dataset not in DATASETS:
-        raise BadInput(f"the paper has no tables for {dataset!r}; choose {', '.join(DATASETS)}.")
-    if budget not in BUDGETS:
-        raise BadInput(f"budget {budget!r}: choose {', '.join(BUDGETS)}.")
     known = cells(dataset)
     for what, names, have in (
         ("attack", attacks, [cell.attack for cell in known]),

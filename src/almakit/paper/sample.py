@@ -9,7 +9,8 @@ import re
 from importlib.resources import files
 from pathlib import Path
 
-from ..data import hub, load
+from ..data import load
+from ..data.named import imagenet_folder
 from ..errors import Unavailable
 from .grid import SAMPLES
 
@@ -46,7 +47,8 @@ def images_of(dataset: str, data: str | None, out: Path) -> tuple[str, int, str 
         count = len(everything)
         note = f"{uri} is not ImageNet's validation set: its {count} photos are used instead of the paper's 1000."
         return uri, count, note
-    root, text = _root(uri), io.StringIO()
+    place = imagenet_folder(uri.partition(":")[2] or None, "test")
+    root, text = (place if place.is_dir() else place.parent).resolve(), io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(("file", "label"))
     for _, (name, label) in sorted(found.items()):
@@ -63,14 +65,3 @@ def images_of(dataset: str, data: str | None, out: Path) -> tuple[str, int, str 
         len(found),
         f"{missing} of the 1000 listed validation images are missing." if missing else None,
     )
-
-
-def _root(uri: str) -> Path:
-    """The folder that the ids of an ImageNet folder are relative to."""
-    folder = uri.partition(":")[2]
-    if folder:
-        place = Path(folder).expanduser()
-    else:
-        place = next(folder / "imagenet" for folder in [*hub.folders(), hub.home()] if (folder / "imagenet").is_dir())
-    place = place / "val" if (place / "val").is_dir() else place
-    return (place if place.is_dir() else place.parent).resolve()

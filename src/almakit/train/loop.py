@@ -95,11 +95,11 @@ def train(
         schedule = torch.optim.lr_scheduler.LambdaLR(
             optimiser, lambda step: learning_rate(step / total, recipe.warm_up)
         )
+        stateful: dict[str, Any] = {"model": model.network, "optimiser": optimiser, "schedule": schedule}
         epochs: list[dict[str, Any]] = []
         if resumed is not None:
-            model.network.load_state_dict(resumed["model"])
-            optimiser.load_state_dict(resumed["optimiser"])
-            schedule.load_state_dict(resumed["schedule"])
+            for name, part in stateful.items():
+                part.load_state_dict(resumed[name])
             generator.set_state(resumed["generator"])
             torch.set_rng_state(resumed["random"])
             epochs = resumed["epochs"]
@@ -126,15 +126,9 @@ def train(
                 )
             epochs.append({"epoch": epoch + 1, "loss": mean, "cpu_seconds": seconds})
             if checkpoint is not None:
-                state = {
-                    "model": model.network.state_dict(),
-                    "optimiser": optimiser.state_dict(),
-                    "schedule": schedule.state_dict(),
-                    "generator": generator.get_state(),
-                    "random": torch.get_rng_state(),
-                    "epochs": epochs,
-                }
-                _write_checkpoint(checkpoint, recipe, limit, state)
+                state = {name: part.state_dict() for name, part in stateful.items()}
+                drawn = {"generator": generator.get_state(), "random": torch.get_rng_state()}
+                _write_checkpoint(checkpoint, recipe, limit, {**state, **drawn, "epochs": epochs})
             if trace is not None:
                 trace(epochs[-1])
     model.to(memory_format=torch.contiguous_format).eval().requires_grad_(False)
