@@ -40,8 +40,8 @@ AT_RADIUS: dict[str, dict[str, dict[str, str]]] = {
             "square": "square(distance=l2, epsilon={}, steps=5000, trial=100)",
         },
         "l1": {
-            "apgd": "apgd(distance=l1, epsilon={}, steps=100)",
             "soft-walk": "soft-walk(distance=l1, steps=100)",
+            "apgd": "apgd(distance=l1, epsilon={}, steps=100)",
             "apgd-t": "apgd(distance=l1, epsilon={}, steps=100, loss=targeted-dlr, rivals=9, finalists=3)",
             "soft-walk-300": "soft-walk(distance=l1, steps=300)",
             "fab-t": "fab(distance=l1, steps=50, targeted_classes=9)",
