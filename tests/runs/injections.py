@@ -19,7 +19,8 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -396,13 +397,12 @@ def carry_out(arguments: list[str], environment: dict[str, str], said: Path, har
 
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (harm[1], harm[1]))
-    elif harm[:1] == ("permissions",) and os.geteuid() == 0:
-        _obey_permissions()
     elif harm[:1] == ("clock",):
         _turn_back(harm[1])
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    os._exit(_flushed(main(arguments)))
+    with obeying_permissions() if harm[:1] == ("permissions",) else nullcontext():
+        os._exit(_flushed(main(arguments)))
 
 
 def _flushed(code: int) -> int:
@@ -411,17 +411,30 @@ def _flushed(code: int) -> int:
     return code
 
 
-def _obey_permissions() -> None:
-    """Gives up root's right to write to read-only folders (Linux: CAP_DAC_OVERRIDE). The user stays the same, so the
+@contextmanager
+def obeying_permissions() -> Iterator[None]:
+    """Without root's right to write to read-only folders (Linux: CAP_DAC_OVERRIDE). The user stays the same, so the
     process can read the code wherever it lies."""
+    if os.geteuid() != 0:
+        yield
+        return
     libc = ctypes.CDLL(None, use_errno=True)
     version_3, dac_override = 0x20080522, 1 << 1
     header, sets = (ctypes.c_uint32 * 2)(version_3, 0), (ctypes.c_uint32 * 6)()
+
+    def switch(effective: int) -> None:
+        sets[0] = effective
+        if libc.capset(header, sets):
+            raise OSError(ctypes.get_errno(), "capset")
+
     if libc.capget(header, sets):
         raise OSError(ctypes.get_errno(), "capget")
-    sets[0], sets[1] = sets[0] & ~dac_override, sets[1] & ~dac_override  # effective, permitted
-    if libc.capset(header, sets):
-        raise OSError(ctypes.get_errno(), "capset")
+    before = sets[0]
+    switch(before & ~dac_override)
+    try:
+        yield
+    finally:
+        switch(before)
 
 
 def _turn_back(seconds: float) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sqlite3
-from contextlib import contextmanager
 
 import pytest
+from runs.injections import obeying_permissions
 from runs.small_runs import Failing, Net, contents, images, small_run
 
 from almakit import Run
@@ -59,31 +58,13 @@ def test_a_damaged_chunk_is_computed_again(folder, whole, tmp_path, harm):
     run.originals()
 
 
-@contextmanager
-def ordinary_user():
-    """Root may write anywhere; the effective user is changed for the time of the block, as permissions are checked
-    against it."""
-    if os.geteuid() != 0:
-        yield
-        return
-    os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-
-
 def test_a_read_only_folder_is_a_sentence(tmp_path):
     locked = tmp_path / "locked"
     locked.mkdir()
-    os.chmod(tmp_path, 0o755)
-    for parent in tmp_path.parents:
-        if parent.stat().st_uid == os.getuid() and not parent.stat().st_mode & 0o001:
-            os.chmod(parent, parent.stat().st_mode | 0o011)
     locked.chmod(0o555)
-    with ordinary_user(), pytest.raises(StoreError, match=r"cannot write .*: Permission denied"):
+    with obeying_permissions(), pytest.raises(StoreError, match=r"cannot write .*: Permission denied"):
         small_run(locked / "run")
-    with ordinary_user(), pytest.raises(StoreError, match=r"cannot write .*: Permission denied"):
+    with obeying_permissions(), pytest.raises(StoreError, match=r"cannot write .*: Permission denied"):
         small_run(locked)
     locked.chmod(0o755)
     small_run(locked / "run")
@@ -94,10 +75,7 @@ def test_a_finished_run_can_be_read_from_a_read_only_disk(tmp_path):
     table = run.table()
     for path in [*run.folder.rglob("*"), run.folder]:
         path.chmod(0o555 if path.is_dir() else 0o444)
-    for parent in run.folder.parents:
-        if parent.stat().st_uid == os.getuid() and not parent.stat().st_mode & 0o001:
-            os.chmod(parent, parent.stat().st_mode | 0o055)
-    with ordinary_user():
+    with obeying_permissions():
         assert Run(run.folder).table() == table
 
 
