@@ -67,35 +67,42 @@ class HopSkipJump(Attack):
         return False
 
     def run(self, problem: Problem) -> None:
-        walks = {row: self._walk(_Image.of(problem, row)) for row in problem.active.nonzero().flatten().tolist()}
-        waiting: dict[int, tuple[Tensor, list[Answer]]] = {}
-        waiting |= {row: (first, []) for row, walk in walks.items() if (first := next(walk, None)) is not None}
+        images = {row: _Image.of(problem, row) for row in problem.active.nonzero().flatten().tolist()}
+        walks = {row: self._walk(image) for row, image in images.items()}
+        # By image: the candidates that wait for an answer, and the answers to those before them in the same pack.
+        waiting = {row: (pack, list[Answer]()) for row, walk in walks.items() if (pack := next(walk, None)) is not None}
         call = 0
         while waiting:
-            each = max(1, ROWS // len(waiting))
-            batch = {row: candidates[_count(answers) :][:each] for row, (candidates, answers) in waiting.items()}
-            images = torch.cat([problem.x.new_full((len(part),), row, dtype=torch.long) for row, part in batch.items()])
-            query = problem.query(torch.cat(list(batch.values())), grad=False, images=images)
+            most = max(1, ROWS // len(waiting))
+            parts = [pack[:most] for pack, _ in waiting.values()]
+            sizes = [len(part) for part in parts]
+            owners = torch.tensor(list(waiting), device=problem.x.device).repeat_interleave(
+                torch.tensor(sizes, device=problem.x.device)
+            )
+            query = problem.query(torch.cat(parts), grad=False, images=owners)
             problem.record(call, best=problem.best_distance)
             call += 1
-            sent = None if query.sent is None else set(images[query.sent].tolist())
-            parts = [len(part) for part in batch.values()]
-            for row, success, points in zip(batch, query.success.split(parts), query.point.split(parts), strict=True):
-                candidates, answers = waiting[row]
+            sent = set(owners.tolist() if query.sent is None else owners[query.sent].tolist())
+            answered = zip(list(waiting), query.success.split(sizes), query.point.split(sizes), strict=True)
+            for row, success, points in answered:
+                pack, answers = waiting.pop(row)
+                images[row].queried += len(success)
                 answers.append((success, points))
-                if sent is not None and row not in sent:  # its budget is spent
-                    del waiting[row]
-                elif _count(answers) == len(candidates):
-                    del waiting[row]
-                    with suppress(StopIteration):
-                        waiting[row] = (walks[row].send(_joined(answers)), [])
+                if row not in sent:  # its budget is spent
+                    continue
+                if len(success) < len(pack):
+                    waiting[row] = (pack[len(success) :], answers)
+                    continue
+                with suppress(StopIteration):
+                    joined = torch.cat([part for part, _ in answers]), torch.cat([part for _, part in answers])
+                    waiting[row] = (walks[row].send(joined), [])
 
     def _walk(self, image: _Image) -> Walk:
         """The queries of one image, in packs that do not depend on each other's answers."""
         x, size, flat = image.x, image.x.numel(), self.measure.norm == float("inf")
         point, bisections, iteration = image.known, math.ceil(math.log2(size + 1)), 0
         for attempt in range(0 if point is not None else min(self.start_tries, self.steps - 1)):
-            success, points = yield from image.ask(image.noise(attempt).unsqueeze(0))
+            success, points = yield image.noise(attempt).unsqueeze(0)
             if bool(success):
                 point = points[0]
                 break
@@ -113,7 +120,7 @@ class HopSkipJump(Attack):
             normal = yield from self._normal(image, point, reach, count)
             stride = distance / math.sqrt(iteration)
             while image.queried < self.steps and stride > distance / size:
-                success, points = yield from image.ask((point + stride * normal).unsqueeze(0))
+                success, points = yield (point + stride * normal).unsqueeze(0)
                 if bool(success):
                     point = points[0]
                     break
@@ -126,7 +133,7 @@ class HopSkipJump(Attack):
         weighted, plain = torch.zeros_like(point), torch.zeros_like(point)
         for begin in range(0, count, PACK):
             noise = image.directions(min(PACK, count - begin), flat)
-            success, points = yield from image.ask(point + reach * noise)
+            success, points = yield point + reach * noise
             sign = success.to(point) * 2 - 1
             weighted = weighted + (sign.reshape(-1, *[1] * point.ndim) * (points - point)).sum(0)
             plain, signs = plain + (points - point).sum(0), signs + float(sign.sum())
@@ -146,7 +153,7 @@ class HopSkipJump(Attack):
             middle = (inner + outer) / 2
             level = torch.full_like(far, middle * largest)
             part = clip(far, -level, level) if self.measure.norm == float("inf") else middle * far
-            success, points = yield from image.ask((image.x + part).unsqueeze(0))
+            success, points = yield (image.x + part).unsqueeze(0)
             if bool(success):
                 outer, point = middle, points[0]
             else:
@@ -171,11 +178,6 @@ class _Image:
         box = problem.box.take(here, problem.x.shape[1:])
         return cls(problem.x[row], problem.random.generators[row], box, known)
 
-    def ask(self, candidates: Tensor) -> Generator[Tensor, Answer, Answer]:
-        """The answer about ``candidates`` (n, ...)."""
-        self.queried += len(candidates)
-        return (yield candidates)
-
     def noise(self, attempt: int) -> Tensor:
         """(...) a random image in the box: one of each kind of noise, then the box's ends alone, in those blocks that
         fit in twice and as a flat image."""
@@ -197,11 +199,3 @@ class _Image:
         noise = draw((count, *self.x.shape), generator=self.generator, dtype=self.x.dtype).to(self.x.device)
         noise = self.box.free(2 * noise - 1 if flat else noise)
         return noise if flat else unit(noise)
-
-
-def _count(answers: list[Answer]) -> int:
-    return sum(len(success) for success, _ in answers)
-
-
-def _joined(answers: list[Answer]) -> Answer:
-    return torch.cat([success for success, _ in answers]), torch.cat([points for _, points in answers])
