@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 from attacks.small_problem import LABELS, MODEL, SECOND, X, fools
-from closed_form.linear import random_problem, smallest
 from torch import Tensor
 
 from almakit import attacks, goals
 from almakit.attacks.alma_prox import ALMAProx
-from almakit.core import Box, Status
+from almakit.core import Box
 from almakit.errors import AlmakitError
 
 SETTINGS = {"steps": 150, "rate": 0.005}
@@ -65,43 +64,12 @@ def test_target_maps() -> None:
     assert bool(Box().contains(result.adversarials, x).all())
 
 
-def test_a_classifier_is_one_pixel() -> None:
-    model, x, labels = random_problem(1, 6, (5, 5), 2)
-    result = ALMAProx(steps=300)(model, x, labels)
-    ratio = result.distances.double() / smallest(model, x, labels, float("inf"))
-    assert bool((ratio > 1 - 1e-4).all()) and float(ratio.median()) < 1.05, ratio
-
-
 def test_far_boundaries_are_reached_by_growing_steps() -> None:
     """300 steps of 0.001 move nothing farther than 0.3: as published, an optimum at 0.39 is out of reach."""
     x, labels = scene()
     assert ALMAProx(share=0.9, steps=300, growth=1.0)(pixels, x, labels).success_rate == 0
     result = ALMAProx(share=0.9, steps=300)(pixels, x, labels)
     assert result.success_rate == 1 and bool((result.distances < 1.05 * 0.39).all())
-
-
-def test_counts() -> None:
-    result = ALMAProx(steps=30, rate=0.01)(MODEL, X, LABELS)
-    assert bool((result.forwards == 30).all()) and bool((result.backwards == 29).all())
-    x, labels = scene()
-    maps = ALMAProx(steps=30, rate=0.01)(pixels, x, labels)
-    assert bool((maps.forwards == 30).all()) and bool((maps.backwards == 29).all())
-    labels[0] = 1 - labels[0]
-    settled = ALMAProx(steps=30)(pixels, x, labels)
-    assert (
-        int(settled.status[0]) == Status.ALREADY_WRONG
-        and int(settled.forwards[0]) == 1
-        and float(settled.distances[0]) == 0
-    )
-
-
-def test_the_most_violated_pixels_are_left_out_bit_by_bit() -> None:
-    d = torch.tensor([[3.0, 1.0, 2.0, -1.0, 0.0]])
-    counted = torch.tensor([[True, True, True, True, False]])
-    attack = ALMAProx(share=0.5, steps=11)
-    assert not bool(attack._most_violated(d, counted, 0).any())
-    assert attack._most_violated(d, counted, 5).tolist() == [[True, False, False, False, False]]
-    assert attack._most_violated(d, counted, 10).tolist() == [[True, False, True, False, False]]
 
 
 def test_targets_presets_and_refusals() -> None:
@@ -124,13 +92,3 @@ def test_targets_presets_and_refusals() -> None:
     with pytest.raises(AlmakitError, match="target map of image 0 equals its labels"):
         ALMAProx()(pixels, x, labels, labels)
     assert len(ALMAProx()(pixels, x[:0], labels[:0])) == 0
-    for settings, words in [
-        ({"share": 0.0}, r"must be in \(0, 1\]"),
-        ({"gamma": 1.0}, "gamma=1.0: it must be above 1"),
-        ({"growth": 0.5}, "growth=0.5: it must be at least 1"),
-        ({"check_steps": 0}, "check_steps=0: it must be at least 1"),
-        ({"mu": -1.0}, "must be positive"),
-        ({"distance": "l2"}, "ALMAProx does linf, not l2"),
-    ]:
-        with pytest.raises(AlmakitError, match=words):
-            ALMAProx(**settings)  # type: ignore[arg-type]

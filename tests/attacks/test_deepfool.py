@@ -2,25 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
-import pytest
 import torch
 from closed_form.linear import random_problem, smallest
-from laws.models import RowWise
 
-from almakit import attacks
 from almakit.attacks.deepfool import DeepFool
-from almakit.core import Box
-from almakit.errors import BadInput
-
-
-@pytest.mark.parametrize(("distance", "norm"), [("l2", 2.0), ("linf", math.inf)])
-def test_linear_models_are_solved_with_the_box(distance: str, norm: float) -> None:
-    for seed, shape in enumerate([(40,), (3, 8, 8)]):
-        model, x, labels = random_problem(seed, 8, shape)
-        ratio = DeepFool(distance=distance)(model, x, labels).distances.double() / smallest(model, x, labels, norm)
-        assert float(ratio.median()) < 1.002 and float(ratio.max()) < 1.005
 
 
 def test_the_box_the_original_forgets() -> None:
@@ -61,34 +46,3 @@ def test_counts() -> None:
     assert fewer.forwards.tolist() == [2] * 4 and fewer.backwards.tolist() == [2] * 4
     # Only steps that are left over are spent on pulling back.
     assert DeepFool(steps=3, damping=1.0)(model, x, labels).forwards.tolist() == [4] * 4
-
-
-def test_two_classes_and_targets() -> None:
-    model, x, labels = random_problem(2, 5, (40,), classes=2)
-    result = DeepFool()(model, x, labels, targets=1 - labels)
-    assert bool(result.success.all())
-    assert float((result.distances.double() / smallest(model, x, labels, 2)).max()) < 1.005
-
-
-def test_a_flat_model_ends() -> None:
-    result = DeepFool(steps=5)(
-        lambda x: x.flatten(1)[:, :3] * 0 + torch.tensor([2.0, -1.0, 0.0]), torch.rand(2, 6), torch.tensor([0, 0])
-    )
-    assert not bool(result.success.any()) and int(result.forwards.max()) <= 10
-
-
-def test_other_boxes_give_the_same_attack() -> None:
-    inner = RowWise((3, 4, 4)).double().eval()
-    x = torch.rand(4, 3, 4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    labels = inner(x).argmax(1)
-    small = DeepFool()(inner, x, labels)
-    large = DeepFool()(lambda z: inner((z + 1) / 4), 4 * x - 1, labels, box=Box(-1.0, 3.0))
-    assert torch.allclose(large.distances, 4 * small.distances, rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    "setting", ["candidates=1", "overshoot=-0.1", "damping=0", "damping=2", "pull_back=-1", "distance=l1"]
-)
-def test_refusals(setting: str) -> None:
-    with pytest.raises(BadInput):
-        attacks.get(f"deepfool({setting})")

@@ -7,12 +7,9 @@ import math
 import pytest
 import torch
 from attacks.small_problem import LABELS, MODEL, SECOND, X, fools
-from closed_form.linear import random_problem, smallest
 from torch import Tensor
 
-from almakit import attacks
-from almakit.attacks.ead import EAD, shrink
-from almakit.errors import AlmakitError
+from almakit.attacks.ead import EAD
 
 
 def by_the_book(image: Tensor, label: int, c: float, steps: int, rate: float, beta: float, accelerated: bool) -> float:
@@ -51,15 +48,6 @@ def test_one_search_is_the_algorithm(c: float, accelerated: bool) -> None:
     assert found >= 2
 
 
-def test_counts() -> None:
-    """FISTA: two forwards a step, but one where its momentum is zero and in the last; ISTA: one. The clean pass is made
-    once."""
-    fista = EAD(steps=20, searches=3, abort_early=False)(MODEL, X, LABELS)
-    assert bool((fista.forwards == 1 + 3 * (2 * 20 - 2)).all()) and bool((fista.backwards == 1 + 3 * 19).all())
-    ista = EAD(steps=20, searches=3, abort_early=False, accelerated=False)(MODEL, X, LABELS)
-    assert bool((ista.forwards == 1 + 3 * 20).all()) and bool((ista.backwards == 1 + 3 * 19).all())
-
-
 def test_only_searches_without_success_stop_early() -> None:
     early, full = (EAD(steps=60, searches=7, abort_early=early)(MODEL, X, LABELS) for early in (True, False))
     assert bool((early.forwards < full.forwards).all())
@@ -84,24 +72,3 @@ def test_an_already_wrong_image_and_a_lost_one_keep_their_distances_under_both_r
     labels = torch.cat([SECOND[:1], LABELS[1:]])
     result = EAD(steps=2, searches=1, rule="en")(MODEL, X, labels)
     assert float(result.distances[0]) == 0 and bool(torch.isinf(result.distances[1:]).all())
-
-
-def test_shrinking() -> None:
-    assert torch.allclose(
-        shrink(torch.tensor([-0.5, -0.05, 0.0, 0.05, 0.5]), 0.1), torch.tensor([-0.4, 0.0, 0.0, 0.0, 0.4])
-    )
-
-
-def test_linear_models_with_the_box() -> None:
-    model, x, labels = random_problem(2, 8, (3, 6, 6), 2)
-    result = EAD(steps=300)(model, x, labels)
-    ratio = result.distances.double() / smallest(model, x, labels, 1.0)
-    assert bool((ratio > 1 - 1e-4).all()) and float(ratio.median()) < 1.25
-
-
-def test_texts_and_refusals() -> None:
-    assert attacks.get("ead(rule=en, steps=5)") == EAD(rule="en", steps=5) and EAD.presets["paper"] == {"rule": "en"}
-    with pytest.raises(AlmakitError, match="EAD does l1, not l2; attacks for any distance: alma"):
-        EAD(distance="l2")
-    with pytest.raises(AlmakitError, match="choose l1"):
-        EAD(rule="l2")

@@ -6,14 +6,12 @@ from itertools import pairwise
 
 import pytest
 import torch
-from attacks.small_problem import LABELS, MODEL, SECOND, X, fools, traced
+from attacks.small_problem import LABELS, MODEL, X, fools, traced
 from closed_form.linear import random_problem, smallest
 from torch import Tensor
 
-from almakit import attacks
 from almakit.attacks.lpa import LPA
 from almakit.attacks.search import Search
-from almakit.errors import AlmakitError
 
 
 @pytest.mark.parametrize(("distance", "radius"), [("l2", 1.5), ("l1", 9.0), ("linf", 0.25)])
@@ -82,22 +80,3 @@ def test_lpips_is_its_own_distance() -> None:
     assert bool((result.distances <= 0.5 * (1 + 1e-6)).all()) and bool(
         (model(result.adversarials).argmax(1) != labels).all()
     )
-
-
-def test_targets_presets_and_refusals() -> None:
-    result = LPA(distance="l2", epsilon=2.0, steps=30)(MODEL, X, LABELS, SECOND)
-    assert result.success_rate == 1 and bool((MODEL(result.adversarials).argmax(1) == SECOND).all())
-    assert LPA(**LPA.presets["paper"]) == LPA(steps=40, searches=5)  # type: ignore[arg-type]
-    assert attacks.get("search(attack=lpa(steps=40, searches=5), largest=0.5, halvings=10)") == Search(
-        attack=LPA(**LPA.presets["paper"]), **Search.presets["paper-lpips"]
-    )  # type: ignore[arg-type]
-    with pytest.raises(AlmakitError, match=r"search\(attack=lpa\(...\)\)"):
-        LPA()(MODEL, X, LABELS)
-    for settings, words in [
-        ({"searches": 0}, "at least 1"),
-        ({"weight": 0.0}, "weight=0.0: it must be positive"),
-        ({"confidence_cap": -1.0}, "at least 0"),
-        ({"epsilon": -1.0}, "must be a positive number"),
-    ]:
-        with pytest.raises(AlmakitError, match=words):
-            LPA(**settings)  # type: ignore[arg-type]

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from attacks.small_problem import LABELS, MODEL, SECOND, X, fools
+from attacks.small_problem import LABELS, MODEL, X, fools
 from closed_form.linear import random_problem, smallest
 from torch import Tensor
 
 import almakit
-from almakit import attacks
 from almakit.attacks.apgd import APGD
 from almakit.attacks.pgd import PGD
 from almakit.errors import AlmakitError
@@ -36,26 +35,6 @@ def test_rounding_does_not_push_points_out_of_small_balls(distance: str) -> None
     result = PGD(distance=distance, epsilon=epsilon, steps=30)(model, x, labels)
     found = result.status == 1
     assert int(found.sum()) >= 3 and bool((result.distances[found] <= epsilon * (1 + 1e-6)).all())
-
-
-@pytest.mark.parametrize("distance", ["l2", "linf"])
-def test_a_linear_model_falls_when_the_radius_exceeds_the_optimum(distance: str) -> None:
-    model, x, labels = random_problem(4, 4, (3, 8, 8), 2)
-    optimum = smallest(model, x, labels, NORM[distance])
-    for row in range(4):
-        for factor, expected in ((0.98, False), (1.05, True)):
-            result = PGD(distance=distance, epsilon=factor * float(optimum[row]), steps=60)(
-                model, x[row : row + 1], labels[row : row + 1]
-            )
-            assert bool(result.success[0]) == expected
-
-
-def test_counts_and_restarts() -> None:
-    lost = PGD(distance="l2", epsilon=1e-3, steps=10, restarts=3)(MODEL, X, LABELS)
-    assert (
-        bool((lost.forwards == 1 + 3 * 11).all()) and bool((lost.backwards == 3 * 10).all()) and lost.success_rate == 0
-    )
-    assert bool(torch.isinf(lost.distances).all()) and torch.equal(lost.adversarials, X)
 
 
 def test_a_sparse_step_has_unit_length_and_leaves_pixels_at_their_bound() -> None:
@@ -93,15 +72,3 @@ def test_a_loss_of_the_callers_own(attack: type[PGD] | type[APGD]) -> None:
 def test_a_loss_of_the_callers_own_in_a_run(tmp_path: Path) -> None:
     run = almakit.evaluate(MODEL, (X, LABELS), [PGD(epsilon=0.2, steps=5, loss=cross_entropy)], out=tmp_path / "run")
     assert "cross_entropy#" in run.summary["attacks"][0]["name"]
-
-
-def test_targets_texts_and_refusals() -> None:
-    result = PGD(distance="l2", epsilon=1.5, steps=40)(MODEL, X, LABELS, SECOND)
-    assert result.success_rate > 0.5 and bool((MODEL(result.adversarials).argmax(1) == SECOND)[result.success].all())
-    assert attacks.get("pgd(epsilon=0.3, rate=0.1)") == PGD(epsilon=0.3, rate=0.1)
-    with pytest.raises(AlmakitError, match=r"search\(attack=pgd\(...\)\)"):
-        PGD()(MODEL, X, LABELS)
-    with pytest.raises(AlmakitError, match=r"share=0: it must be in \(0, 1\]"):
-        PGD(share=0)
-    with pytest.raises(AlmakitError, match="choose one of ce, dlr, margin"):
-        PGD(loss="targeted-dlr")

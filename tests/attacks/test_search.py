@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from attacks.small_problem import LABELS, MODEL, SECOND, X, traced
-from closed_form.linear import random_problem, smallest
 from torch import Tensor
 
 from almakit import attacks
 from almakit.attacks.apgd import APGD
 from almakit.attacks.pgd import PGD
 from almakit.attacks.search import Search
-from almakit.errors import AlmakitError
 
 
 def test_the_radii_follow_the_bracket_of_each_image() -> None:
@@ -32,14 +29,6 @@ def test_a_first_radius_that_is_too_small_doubles() -> None:
     result, notes = traced(Search(attack=PGD(distance="l2", steps=20), halvings=12, largest=0.02))
     radii = torch.stack([note["epsilon"] for note in notes if "best" in note])
     assert torch.allclose(radii[1], torch.full_like(radii[1], 0.04)) and result.success_rate == 1
-
-
-@pytest.mark.parametrize(("distance", "norm"), [("l1", 1.0), ("l2", 2.0), ("linf", float("inf"))])
-def test_linear_models_with_the_box(distance: str, norm: float) -> None:
-    model, x, labels = random_problem(5, 6, (3, 6, 6), 2)
-    result = Search(attack=APGD(distance=distance, steps=60))(model, x, labels)
-    ratio = result.distances.double() / smallest(model, x, labels, norm)
-    assert bool((ratio > 1 - 1e-4).all()) and float(ratio.median()) < 1.02 and float(ratio.max()) < 1.06
 
 
 def test_every_success_is_within_the_nested_attack_and_successes_are_cheap() -> None:
@@ -69,14 +58,3 @@ def test_texts_targets_and_presets() -> None:
     assert Search.presets["paper-mnist"] == {"largest": 5.0, "halvings": 13}
     result = Search(attack=PGD(distance="linf", steps=15), halvings=6)(MODEL, X, LABELS, SECOND)
     assert bool((MODEL(result.adversarials).argmax(1) == SECOND).all())
-
-
-def test_refusals() -> None:
-    with pytest.raises(AlmakitError, match="search needs an attack"):
-        Search()
-    with pytest.raises(AlmakitError, match="CW is none: use pgd, apgd, lpa or square"):
-        attacks.get("search(attack=cw(steps=10))")
-    with pytest.raises(AlmakitError, match="must be positive"):
-        Search(attack=PGD(), largest=0.0)
-    with pytest.raises(AlmakitError, match="must be at least 1"):
-        Search(attack=PGD(), halvings=0)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from closed_form.linear import Linear, random_problem
 from torch import Tensor
 
-from almakit import attacks
 from almakit.attacks.sigma_zero import SigmaZero
-from almakit.errors import BadInput
 
 
 def fewest(model: Linear, x: Tensor, labels: Tensor) -> Tensor:
@@ -58,9 +55,3 @@ def test_counts_and_presets() -> None:
     )
     assert bool((trimmed.distances <= result.distances).all())
     assert SigmaZero(**SigmaZero.presets["paper"]) == SigmaZero(steps=1000, trim=0)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("setting", ["rate=0", "sigma=0", "threshold=2", "threshold_rate=-1", "trim=-1", "distance=l2"])
-def test_refusals(setting: str) -> None:
-    with pytest.raises(BadInput):
-        attacks.get(f"sigma-zero({setting})")

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import pytest
 from attacks.small_problem import traced
 from closed_form.linear import random_problem
 from torch import Tensor
 
-from almakit import attacks
 from almakit.attacks.vfga import VFGA
 from almakit.core import Box
-from almakit.errors import BadInput
 from almakit.optim import bounds, l0_distance
 
 
@@ -54,9 +51,3 @@ def test_counts_and_stop_at_the_first_success() -> None:
     assert (result.distances == result.backwards).all(), "one value for each gradient"
     capped = traced(VFGA(samples=3), budget=10)[0]
     assert int(capped.forwards.max()) <= 10
-
-
-@pytest.mark.parametrize("setting", ["samples=0", "steps=0", "distance=l2"])
-def test_refusals(setting: str) -> None:
-    with pytest.raises(BadInput):
-        attacks.get(f"vfga({setting})")
