@@ -132,7 +132,8 @@ class Query:
             if self._calls or self.logits.requires_grad:
                 raise BadInput(
                     "the goal's margin carries no gradient, and this attack needs one: leave out detach(), item() and "
-                    "conversions to numpy in it."
+                    "conversions to numpy in it. In an attack of your own, take query.margin_gradient(): query.margin "
+                    "is detached."
                 )
             raise BadModel(NO_GRADIENT)
         if allowed is not None:
