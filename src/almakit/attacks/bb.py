@@ -7,7 +7,6 @@ import math
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from ..core import Attack, DistanceLike, Problem
 from ..optim import length, pull_back, subproblem
@@ -69,19 +68,12 @@ class BB(Attack):
         self._find_starts(problem)
         problem.release(~problem.found)
         pull_back(problem, self.bisections, cut=problem.norm == float("inf"))
-        self.walk(problem, problem.best_point)
-
-    def walk(self, problem: Problem, point: Tensor) -> None:
-        """Spends ``steps`` queries along the boundary from the adversarial points ``point`` (B, ...)."""
-        x, norm = problem.x, problem.norm
+        x, norm, point = problem.x, problem.norm, problem.best_point
         first_radius = self.radius * length(point - x, 2)
         boundary, solver = torch.zeros_like(x), subproblem(x, problem.box, norm)
         halvings = max(1, round(5 * math.log10(self.steps / 10))) if self.halvings is None else self.halvings
-        for step in range(self.steps):
-            final = step == self.steps - 1
-            query = problem.query(point, grad=not final)
-            if final:
-                break
+        for step in range(self.steps - 1):
+            query = problem.query(point)
             slope = problem.replace_zero_gradients(query.margin_gradient())
             problem.record(step, distance=query.distance, margin=query.margin, success=query.success)
             boundary = self.momentum * boundary + (1 - self.momentum) * slope if step else slope
@@ -92,6 +84,7 @@ class BB(Attack):
                 query.point - x, boundary, c, radius, torch.full_like(query.success, step == 0)
             )
             point = problem.step_or_backtrack(query, moved, point)
+        problem.query(point, grad=False)
 
     def _find_starts(self, problem: Problem) -> None:
         """Queries until each image has an adversarial point or the tries are used up."""

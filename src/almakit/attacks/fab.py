@@ -24,24 +24,21 @@ class FAB(Attack):
     """Projects iterate and clean image onto the nearest linearised boundary, takes a mean of both, and steps back
     towards the image once across.
 
-    With pi the boundary z_k = z_y linearised at x_i whose distance |z_k - z_y| / |grad z_k - grad z_y|_q is smallest (q
-    dual to the norm), d = proj(x_i, pi) - x_i and d_o = proj(x, pi) - x the shortest steps to it inside the box, and a
-    = min(|d| / (|d| + |d_o|), alpha_max): x_i+1 = clip((1 - a)(x_i + eta d) + a (x + eta d_o)); if that is adversarial,
-    it becomes x + beta (x_i+1 - x) after it was noted. Croce and Hein, *Minimally distorted adversarial examples with a
-    fast adaptive boundary attack*, ICML 2020, Algorithm 1.
+    pi is the boundary z_k = z_y, linearised at x_i, of smallest distance |z_k - z_y| / |grad z_k - grad z_y|_q (q dual
+    to the norm); d and d_o are the shortest steps to it inside the box from x_i and from x. With
+    a = min(|d| / (|d| + |d_o|), alpha_max): x_i+1 = clip((1 - a)(x_i + eta d) + a (x + eta d_o)). If that is
+    adversarial, it becomes x + beta (x_i+1 - x) after it was noted. Croce and Hein, *Minimally distorted adversarial
+    examples with a fast adaptive boundary attack*, ICML 2020, Algorithm 1.
 
     ``targeted_classes=9`` is FAB-T: one run of ``steps`` towards the boundary of each of the 9 classes that rank next
-    to the label on the clean image; whatever leaves the label counts. Otherwise each step considers the ``candidates``
-    - 1 likeliest classes beside the label: all of them on 10 classes, while the original takes all 999 on ImageNet.
-      Each takes one backward for the difference of two
-    logits: 9 a step on 10 classes, where the table of the ALMA paper says 10 (one per logit). After 10 steps without a
-    success a plane that misses the box comes after all that meet it; the original may run against it for ever. Towards
-    a target the user gives (not in the paper), and for goals without rival classes, there is one boundary, that of the
-    margin (a goal that asks for several things at once may not be found). The original makes one forward on the clean
-    image and another for its first step: here they are the same. The last steps are replaced by a final search of
-    ``search`` forwards by the secant on the segment from the best point to the clean image, so that all in all no more
-    than 2 N + 1 forwards are made (``search=0``: N steps, no search). ``restarts`` - 1 further runs begin at random
-    points at most half the best distance away.
+    to the label on the clean image; whatever leaves the label counts. Otherwise each step takes one backward for each
+    of the ``candidates`` - 1 likeliest classes beside the label, where the original takes one per logit.
+
+    Differences from the original: after 10 steps without a success a plane that misses the box comes after all that
+    meet it. Targets (not in the paper), and goals without rival classes, have one boundary, that of the margin. The
+    clean pass serves the first step. The last steps are replaced by ``search`` forwards of regula falsi on the segment
+    from the best point to the clean image, so that no more than 2 N + 1 forwards are made (0: N steps, no search).
+    ``restarts`` - 1 further runs begin at random points at most half the best distance away.
 
     Args:
         alpha_max: the largest weight of the clean image's projection.
@@ -104,10 +101,9 @@ class FAB(Attack):
         low, high = bounds(box, x)
         for step in range(steps):
             before = problem.best_distance
+            clean = step == 0 and point is x
             query = (
-                problem.query(point, gradients=self.candidates)
-                if step or point is not x
-                else problem.start(gradients=self.candidates)
+                problem.start(gradients=self.candidates) if clean else problem.query(point, gradients=self.candidates)
             )
             lead = torch.where(problem.best_distance < before, query.margin, lead)
             normal, need = self._nearest_plane(problem, query, rival, ~problem.found & (step >= PATIENCE))

@@ -41,7 +41,10 @@ def meaning(kind: type, setting: str) -> str:
 
 
 def documented(kind: type) -> dict[str, str]:
-    """The Args of the docstring of ``kind``: name -> text, without line breaks and final full stop."""
-    arguments = (inspect.getdoc(kind) or "").partition("\nArgs:\n")[2]
-    found = re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", arguments, re.MULTILINE)
-    return {name: " ".join(text.split()).removesuffix(".") for name, text in found}
+    """The Args of the docstrings of ``kind`` and its bases: name -> text, without line breaks and final full stop."""
+    found: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        arguments = inspect.cleandoc(base.__doc__ or "").partition("\nArgs:\n")[2]
+        for name, text in re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", arguments, re.MULTILINE):
+            found[name] = " ".join(text.split()).removesuffix(".")
+    return found

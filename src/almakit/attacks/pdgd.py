@@ -47,6 +47,12 @@ class PrimalDual(Attack):
     Unlike the original, with ``scaled`` an image that has lost next to nothing of its margin after an eighth of the
     steps (a network whose gradients are flat around clean images) starts again with a dense, long first step, and the
     multipliers of images not fooled after a third of the steps move faster.
+
+    Args:
+        ratio: the multipliers' ratio at the start.
+        dual_rate: how fast the multipliers move.
+        smoothing: of the multipliers' running averages.
+        scaled: whether margin and steps are in units of the linearised distance; false is the original.
     """
 
     paper = "Matyasko and Chau, 2021"
@@ -152,12 +158,6 @@ class PDGD(PrimalDual):
     gradient, as a distance, the softplus is 3 % of the first margin wide, and the multipliers start near their balance;
     without ``rate`` the first step is twice as long as the linearised distance. ``presets["paper"]`` has the published
     settings. No backward pass after the last query.
-
-    Args:
-        ratio: the multipliers' ratio at the start.
-        dual_rate: how fast the multipliers move.
-        smoothing: of the multipliers' running averages.
-        scaled: whether margin and steps are in units of the linearised distance; false is the original.
     """
 
     title = "PDGD"
@@ -180,12 +180,6 @@ class PDPGD(PrimalDual):
     The original approaches the proximal map by a few inner iterations, clipped; here it is solved with the box.
     Settings are mended as in PDGD; l0 and l1, whose solutions move few values far, start with a step of a tenth of the
     box.
-
-    Args:
-        ratio: the multipliers' ratio at the start.
-        dual_rate: how fast the multipliers move.
-        smoothing: of the multipliers' running averages.
-        scaled: whether margin and steps are in units of the linearised distance; false is the original.
     """
 
     title = "PDPGD"

@@ -35,9 +35,7 @@ class SEA(APGD):
     Args:
         loss: one loss alone, where losses has it.
         rivals: not used here.
-        rho: the part of the steps that must pay for the step size to stay.
         widen: not used here: the first steps always use 2 and 1.5 epsilon.
-        stop: whether an image leaves as soon as a point is found.
         losses: the losses that are maximised, one run after the other: mask-ce, balanced-ce, js, mask-sphere.
     """
 

@@ -50,12 +50,6 @@ class SigmaZero(Attack):
     trim: int = 20
 
     def run(self, problem: Problem) -> None:
-        self._descend(problem)
-        if self.trim:
-            with problem.round():
-                self._restore(problem, self.trim)
-
-    def _descend(self, problem: Problem) -> None:
         x, width = problem.x, problem.box.width
         low, high = bounds(problem.box, x)
         delta, adam = torch.zeros_like(x), Adam(x)
@@ -81,9 +75,12 @@ class SigmaZero(Attack):
             delta = problem.delta_or_backtrack(query, moved, delta)
             query = problem.query(x + delta, grad=step < self.steps - 2)
 
-    @staticmethod
-    def _restore(problem: Problem, tries: int) -> None:
-        """One query with a gradient at the best points, then ``tries`` forwards, each with fewer changed values."""
+        if self.trim:
+            with problem.round():
+                self._restore(problem)
+
+    def _restore(self, problem: Problem) -> None:
+        """One query with a gradient at the best points, then ``trim`` forwards, each with fewer changed values."""
         x = problem.x
         low, high = bounds(problem.box, x)
         problem.release(~problem.found)
@@ -96,7 +93,7 @@ class SigmaZero(Attack):
         rank = ranks(gain.argsort(dim=1, stable=True))
         count = kept.sum(1)
         at, group = torch.zeros_like(count), (count // 4).clamp_min(1)
-        for _ in range(tries):
+        for _ in range(self.trim):
             problem.release((at >= count) | (kept.sum(1) <= 1))
             drop = (rank >= at.unsqueeze(1)) & (rank < (at + group).unsqueeze(1))
             query = problem.query(

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from ..core import Attack, DistanceLike, Problem
 from ..optim import bounds
@@ -40,50 +39,31 @@ class VFGA(Attack):
     samples: int = 10
 
     def run(self, problem: Problem) -> None:
-        x = problem.x
-        low, high = bounds(problem.box, x)
-        low, high = low.flatten(1), high.flatten(1)
+        x, samples = problem.x, self.samples
+        low, high = (end.flatten(1) for end in bounds(problem.box, x))
         point = x
         for step in range(self.steps):
             query = problem.query(point) if step else problem.start()
             problem.record(step, margin=query.margin, distance=query.distance, success=query.success)
-            gradient = problem.replace_zero_gradients(query.margin_gradient(), ~query.success)
+            g = problem.replace_zero_gradients(query.margin_gradient(), ~query.success).flatten(1)
             unchanged = (point == x).flatten(1)
-            chosen = [
-                torch.where(unchanged & (end != 0), -gradient.flatten(1) * end, -torch.inf).argmax(1, keepdim=True)
-                for end in (high, low)
-            ]
             problem.release(~(unchanged & (high > low)).any(1))
             images = problem.active.nonzero().flatten()
             if not len(images):
                 return
-            noise = self._folded_normal(problem, images)
-            candidates = self._candidates(point, chosen, (high, low), noise, images)
-            point = point.index_copy(0, images, self._best(problem, candidates, images))
+            # |N(0, 1)| by the inverse of its distribution, no farther than the end of the box.
+            uniform = problem.random.numbers(2 * samples, images.tolist())[images].double()
+            noise = (math.sqrt(2) * torch.erfinv(uniform)).to(x.dtype).clamp_max(1).reshape(-1, 2, samples)
+            candidates = point[images].flatten(1).unsqueeze(1).repeat(1, 2 * samples, 1)
+            for way, theta in enumerate((high, low)):
+                i = torch.where(unchanged & (theta != 0), -g * theta, -torch.inf).argmax(1, keepdim=True)[images]
+                change = (theta[images].gather(1, i) * noise[:, way]).unsqueeze(2)
+                half = candidates[:, way * samples : (way + 1) * samples]
+                half.scatter_add_(2, i.unsqueeze(1).expand_as(change), change)
+            votes = problem.query(
+                candidates.view(-1, *x.shape[1:]), images=images.repeat_interleave(2 * samples), grad=False
+            )
+            first = 2 * samples * torch.arange(len(images), device=x.device)
+            best = first + votes.margin.view(len(images), -1).argmin(1)
+            point = point.index_copy(0, images, votes.point[best])
             problem.release(problem.found)
-
-    def _folded_normal(self, problem: Problem, images: Tensor) -> Tensor:
-        """(R, 2, samples) absolute values of normal numbers: the inverse of their distribution at uniform numbers."""
-        uniform = problem.random.numbers(2 * self.samples, images.tolist())[images].double()
-        return (math.sqrt(2) * torch.erfinv(uniform)).to(problem.x.dtype).reshape(-1, 2, self.samples)
-
-    def _candidates(
-        self, point: Tensor, chosen: list[Tensor], ends: tuple[Tensor, Tensor], noise: Tensor, images: Tensor
-    ) -> Tensor:
-        """(R, 2 samples, ...) the images' points with one value changed."""
-        many = point[images].flatten(1).unsqueeze(1).repeat(1, 2 * self.samples, 1)
-        for way, (index, end) in enumerate(zip(chosen, ends, strict=True)):
-            theta = end.gather(1, index)[images]
-            rows = slice(way * self.samples, (way + 1) * self.samples)
-            place = index[images].unsqueeze(1).expand(-1, self.samples, 1)
-            change = (theta * noise[:, way].clamp_max(1)).unsqueeze(2)
-            many[:, rows] = many[:, rows].scatter_add(2, place, change)
-        return many.reshape(len(images), -1, *point.shape[1:])
-
-    def _best(self, problem: Problem, candidates: Tensor, images: Tensor) -> Tensor:
-        """(R, ...) the candidate of each image with the smallest margin."""
-        owners = images.repeat_interleave(candidates.shape[1])
-        query = problem.query(candidates.flatten(0, 1), images=owners, grad=False)
-        margin = torch.where(query.valid, query.margin, torch.full_like(query.margin, torch.inf))
-        best = margin.view(len(images), -1).argmin(1)
-        return query.point.view_as(candidates)[torch.arange(len(images), device=best.device), best]
