@@ -95,14 +95,11 @@ class ALMAProx(Attack):
         query = problem.start()
         for step in range(self.steps - 1):
             each = goal.constraints(query.logits, query.tolerance)
-            values = torch.where(query.valid.unsqueeze(1), each.detach(), torch.ones_like(each))
+            values = torch.where(query.valid.unsqueeze(1), each.detach(), 1.0)
             was_wrong |= values < 0
-            first_success = torch.where(
-                query.success & (first_success > step), torch.full_like(scale, step), first_success
-            )
-            scale = (scale / torch.where(query.success, 1 + self.scale_rate, 1 - self.scale_rate)).clamp(
-                self.smallest_scale, 1.0
-            )
+            first_success = torch.where(query.success & (first_success > step), float(step), first_success)
+            scale = scale / torch.where(query.success, 1 + self.scale_rate, 1 - self.scale_rate)
+            scale = scale.clamp(self.smallest_scale, 1.0)
             d = scale.unsqueeze(1) * values
             kept = counted & ~self._most_violated(d, counted, step)
 
@@ -116,9 +113,8 @@ class ALMAProx(Attack):
             # satisfied.
             curvature = torch.where(d < 0, rho.clamp_min(1.0), rho)
             if step:
-                mu = (self.alpha * mu + (1 - self.alpha) * penalty.derivative(d, curvature, mu) * kept).clamp(
-                    MU_MIN, MU_MAX
-                )
+                proposed = penalty.derivative(d, curvature, mu) * kept
+                mu = (self.alpha * mu + (1 - self.alpha) * proposed).clamp(MU_MIN, MU_MAX)
             weight = penalty.derivative(d, curvature, mu) * kept * scale.unsqueeze(1)
             gradient = problem.replace_zero_gradients(query.gradient((weight * each).sum(1)), ~query.success)
             problem.record(step, scale=scale, distance=query.distance, success=query.success)
@@ -136,5 +132,5 @@ class ALMAProx(Attack):
         """(B, P) the pixels left out in this step: a part of 1 - share, growing with the steps, with the largest
         constraints ``d`` (B, P)."""
         spare = ((1 - self.share) * counted.sum(1) * step / max(self.steps - 1, 1) + 1e-9).long()
-        worst = torch.where(counted, d, torch.full_like(d, float("-inf")))
+        worst = torch.where(counted, d, -torch.inf)
         return ranks(worst.argsort(dim=1, descending=True)) < spare.unsqueeze(1)

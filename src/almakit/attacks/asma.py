@@ -54,5 +54,5 @@ def mean_iou(pixels: Pixels) -> Tensor:
         (pixels.classes.unsqueeze(1) == kinds) & counted,
     )
     meet, join, there = (predicted & reference).sum(2), (predicted | reference).sum(2), reference.any(2)
-    shares = torch.where(there, meet / join.clamp_min(1), torch.zeros_like(meet, dtype=pixels.logits.dtype))
+    shares = torch.where(there, meet / join.clamp_min(1), 0.0).to(pixels.logits.dtype)
     return shares.sum(1) / there.sum(1).clamp_min(1)

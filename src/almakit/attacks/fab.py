@@ -11,6 +11,7 @@ from ..core import Attack, DistanceLike, Problem
 from ..core.problem import Query
 from ..optim import bounds, leading_plane, length, nearest_plane, to_halfspace
 from ..tensors import SMALL, per_image
+from .fixed_epsilon import random_start
 
 # How far a random start may lie from the image at most, in box widths; half of it, or of the best distance where that
 # is less, is used.
@@ -87,12 +88,9 @@ class FAB(Attack):
 
     def _random_start(self, problem: Problem) -> Tensor:
         """Random points (B, ...) half the best distance away, or half the farthest start where that is less."""
-        norm = problem.norm
-        noise = 2 * problem.random.uniform() - 1 if norm == float("inf") else problem.random.normal()
-        noise = problem.box.free(noise)
-        far = problem.best_distance.clamp_max(FARTHEST_START[norm] * problem.box.width)
-        reach = far / (2 * length(noise, norm).clamp_min(SMALL))
-        return problem.box.project_continuous(problem.x + per_image(reach, noise) * noise, problem.x)
+        x, box, norm = problem.x, problem.box, problem.norm
+        far = problem.best_distance.clamp_max(FARTHEST_START[norm] * box.width)
+        return box.project_continuous(x + per_image(far / 2, x) * random_start(problem, norm), x)
 
     def _walk(self, problem: Problem, point: Tensor, rival: Tensor | None, steps: int, lead: Tensor) -> Tensor:
         """One run from ``point`` (B, ...) over all boundaries or that of the classes ``rival`` (B,); gives the margin
@@ -147,7 +145,7 @@ class FAB(Attack):
 
 def _onto_plane(normal: Tensor, need: Tensor, low: Tensor, high: Tensor, norm: float) -> Tensor:
     """The shortest d (B, ...) between ``low`` and ``high`` with normal.d = need, whichever side the plane lies on."""
-    side = torch.where(need < 0, -torch.ones_like(need), torch.ones_like(need))
+    side = torch.where(need < 0, -1.0, 1.0).to(need)
     return to_halfspace(normal * per_image(side, normal), need.abs(), low, high, norm)
 
 
@@ -164,7 +162,7 @@ def _secant(problem: Problem, lead: Tensor, forwards: int) -> None:
         for _ in range(forwards):
             share = above / (above - below)
             # Outside (0, 1), or no number: a margin is unknown, or lost in the tolerance.
-            share = torch.where((share > 0) & (share < 1), share, torch.full_like(share, 0.5))
+            share = torch.where((share > 0) & (share < 1), share, 0.5)
             middle = near + share * (far - near)
             query = problem.query(problem.x + per_image(middle, delta) * delta, grad=False)
             value = query.margin + 1.5 * query.tolerance

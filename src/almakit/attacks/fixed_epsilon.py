@@ -15,7 +15,8 @@ from ..core.attack import Attack
 from ..core.problem import Problem
 from ..errors import BadInput
 from ..goals.base import Goal
-from ..tensors import SMALL, per_image
+from ..optim import length
+from ..tensors import SMALL, TINY, per_image
 
 LOSSES = ("ce", "dlr", "margin", "targeted-dlr")
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -103,13 +104,13 @@ def onto_grid(problem: Problem, candidate: Tensor, epsilon: Tensor, norm: float)
         return candidate
     nearest, limit = box.project(candidate, x), problem.grid.limit(epsilon)
     spacing = box.spacing.to(x)
-    level = torch.where(spacing > 0, spacing, torch.ones_like(spacing))
+    level = torch.where(spacing > 0, spacing, 1.0)
     delta = candidate - x
     cut = torch.where(spacing > 0, (delta / level + MISSED * delta.sign()).trunc() * level, delta)
     if norm == float("inf"):
         fits = (nearest - x).abs() <= per_image(limit, x)
     else:
-        fits = per_image(torch.linalg.vector_norm((nearest - x).flatten(1), ord=norm, dim=1) <= limit, x)
+        fits = per_image(length(nearest - x, norm) <= limit, x)
     return torch.where(fits, nearest, x + cut)
 
 
@@ -119,10 +120,9 @@ def random_start(problem: Problem, norm: float) -> Tensor:
     noise = problem.box.free(
         2 * problem.random.uniform(rows) - 1 if norm == float("inf") else problem.random.normal(rows)
     )
-    size = torch.linalg.vector_norm(noise.flatten(1), ord=norm, dim=1)
     # Images that drew nothing have zero noise, not minus one.
-    noise = torch.where(per_image(problem.active, noise), noise, torch.zeros_like(noise))
-    return noise / per_image(torch.where(size > 0, size, torch.ones_like(size)), noise)
+    noise = torch.where(per_image(problem.active, noise), noise, 0.0)
+    return noise / per_image(length(noise, norm).clamp_min(TINY), noise)
 
 
 def sparse_signs(slope: Tensor, delta: Tensor, low: Tensor, high: Tensor, count: Tensor) -> Tensor:

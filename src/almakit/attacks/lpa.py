@@ -95,4 +95,4 @@ class LPA(FixedEpsilon):
                 middle = (near + far) / 2
                 fits = problem.bound(problem.x + per_image(middle, delta) * delta) <= epsilon
                 near, far = torch.where(fits, middle, near), torch.where(fits, far, middle)
-        return problem.x + per_image(torch.where(inside, torch.ones_like(near), near), delta) * delta
+        return problem.x + per_image(torch.where(inside, 1.0, near), delta) * delta

@@ -111,5 +111,5 @@ def _divergence(pixels: Pixels) -> Tensor:
 def _wrong(pixels: Pixels) -> Tensor:
     """(B,) the mean over the counted pixels of 1 where the goal is reached, else of how little is missing, below 1."""
     p = pixels.logits.softmax(1).gather(1, pixels.classes.unsqueeze(1)).squeeze(1)
-    each = torch.where(pixels.open(), p if pixels.targeted else 1 - p, torch.ones_like(p))
-    return torch.where(pixels.counted, each, torch.zeros_like(each)).sum(1) / pixels.counted.sum(1).clamp_min(1)
+    each = torch.where(pixels.open(), p if pixels.targeted else 1 - p, 1.0)
+    return torch.where(pixels.counted, each, 0.0).sum(1) / pixels.counted.sum(1).clamp_min(1)

@@ -71,7 +71,7 @@ class SigmaZero(Attack):
             rate = cosine_decay(step, self.steps, self.rate, 0.1 * self.rate)
             change = self.threshold_rate * rate
             threshold = (threshold + torch.where(query.success, change, -change)).clamp(0, 1)
-            moved = torch.where(moved.abs() < per_image(threshold * width, x), torch.zeros_like(moved), moved)
+            moved = torch.where(moved.abs() < per_image(threshold * width, x), 0.0, moved)
             delta = problem.delta_or_backtrack(query, moved, delta)
             query = problem.query(x + delta, grad=step < self.steps - 2)
 
@@ -89,16 +89,14 @@ class SigmaZero(Attack):
         slope = query.margin_gradient()
         full = torch.where(slope < 0, high, torch.where(slope > 0, low, delta)).flatten(1)
         kept = (delta != 0).flatten(1)
-        gain = torch.where(kept, -(slope * delta).flatten(1), torch.full_like(full, float("inf")))
+        gain = torch.where(kept, -(slope * delta).flatten(1), torch.inf)
         rank = ranks(gain.argsort(dim=1, stable=True))
         count = kept.sum(1)
         at, group = torch.zeros_like(count), (count // 4).clamp_min(1)
         for _ in range(self.trim):
             problem.release((at >= count) | (kept.sum(1) <= 1))
             drop = (rank >= at.unsqueeze(1)) & (rank < (at + group).unsqueeze(1))
-            query = problem.query(
-                x + torch.where(kept & ~drop, full, torch.zeros_like(full)).reshape(x.shape), grad=False
-            )
+            query = problem.query(x + torch.where(kept & ~drop, full, 0.0).reshape(x.shape), grad=False)
             kept = torch.where(query.success.unsqueeze(1), kept & ~drop, kept)
             # A single value that cannot be spared is passed over; a group is tried again in halves.
             at = torch.where(query.success, at + group, torch.where(group > 1, at, at + 1))

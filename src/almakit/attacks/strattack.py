@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from ..core import Attack, DistanceLike, Problem
 from ..optim import bounds, clip
 from ..optim.penalties import WeightSearch, hinge_of
-from ..tensors import per_image, unit
+from ..tensors import TINY, per_image, unit
 
 
 @dataclass(frozen=True)
@@ -89,9 +89,7 @@ class StrAttack(Attack):
 
     def _thin(self, c: Tensor) -> Tensor:
         """Groups of ``c`` (B, ...) shrunk by tau/rho in length, the shorter ones to zero."""
-        size = self._group_length(c)
-        keep = (1 - self.tau / self.rho / torch.where(size > 0, size, torch.ones_like(size))).clamp_min(0)
-        return torch.where(size > 0, c * keep, torch.zeros_like(c))
+        return c * (1 - self.tau / self.rho / self._group_length(c).clamp_min(TINY)).clamp_min(0)
 
     def _group_length(self, c: Tensor) -> Tensor:
         """The l2 length of the group each value of ``c`` (B, ...) is in, shaped to multiply ``c``."""
