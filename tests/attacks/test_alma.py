@@ -9,16 +9,12 @@ from typing import Any
 
 import pytest
 import torch
+from attacks.small_problem import LABELS, MODEL, SECOND, X
 from laws.models import RowWise
 from torch import Tensor
 
 import almakit
 from almakit import ALMA, registry
-
-SHAPE = (3, 4, 4)
-X = torch.rand(5, *SHAPE, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-MODEL = RowWise(SHAPE).double().eval()
-LABELS = MODEL(X).argmax(1)
 
 
 def traced(attack: ALMA, **options: Any) -> tuple[almakit.Result, dict[str, Tensor]]:
@@ -145,24 +141,16 @@ def test_rho_grows_only_at_checks_without_progress_or_success() -> None:
     assert not bool((easy["rho"].diff(dim=0) != 0)[found[1:]].any())
 
 
-def test_the_rate_is_an_image_s_own_and_falls_from_its_first_success_on() -> None:
-    _, trace = traced(ALMA(steps=20))
-    rate, before = trace["rate"], trace["success"].cumsum(0) == 0
-    assert len(set(rate[0].tolist())) == 5 and torch.equal(rate[before], rate[:1].expand_as(rate)[before])
-    after = ~before[:-1]
-    assert bool(after.any()) and bool((rate[1:] < rate[:-1])[after].all())
-
-
 @cache
 def best(targeted: bool) -> Tensor:
     """The distances of a long run."""
-    return ALMA(steps=500)(MODEL, X, LABELS, MODEL(X).argsort(1, descending=True)[:, 1] if targeted else None).distances
+    return ALMA(steps=500)(MODEL, X, LABELS, SECOND if targeted else None).distances
 
 
 @pytest.mark.parametrize("penalty", registry.names("penalties"))
 @pytest.mark.parametrize("targeted", [False, True])
 def test_every_penalty_finds_points_near_the_best(penalty: str, targeted: bool) -> None:
-    targets = MODEL(X).argsort(1, descending=True)[:, 1] if targeted else None
+    targets = SECOND if targeted else None
     result = ALMA(steps=200, penalty=penalty)(MODEL, X, LABELS, targets)
     assert result.success_rate == 1 and float((result.distances / best(targeted)).median()) < 1.03
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -162,9 +160,3 @@ def test_hopskipjump_keeps_to_its_queries(steps: int) -> None:
     model, x, labels = problem()
     result: Result = almakit.HopSkipJump(steps=steps)(model, x, labels)
     assert int(result.forwards.max()) <= steps
-
-
-def test_more_queries_come_nearer() -> None:
-    model, x, labels = problem(8)
-    medians = [almakit.HopSkipJump(steps=steps)(model, x, labels).median for steps in (100, 400, 1600)]
-    assert medians == sorted(medians, reverse=True) and math.isfinite(medians[0])

@@ -52,7 +52,7 @@ def test_counts_and_the_stop() -> None:
     assert int(SuperDeepFool(steps=4)(model, x, labels).forwards.max()) <= 8
 
 
-@pytest.mark.parametrize("budget", [78, 85, 90, 100])
+@pytest.mark.parametrize("budget", [78, 90])
 def test_no_backward_row_goes_uncounted_in_a_batch(budget: int) -> None:
     """Images take one plane or nine at a step, so that their budgets end at different moments of one query."""
     model = RowWise((3, 5, 5), classes=12)

@@ -78,62 +78,6 @@ def pre_activation_bounds(
     return found
 
 
-class Program:
-    """Variables x, the hidden layers' outputs and switches, the rival's switch, and distances; rows lower <= A v <=
-    upper."""
-
-    def __init__(self, model: nn.Sequential, image: np.ndarray, label: int, reach: float, norm: float):
-        """``reach``: a point as near as that is known."""
-        parts = layers(model)
-        low, high = (image - reach).clip(min=0), (image + reach).clip(max=1)
-        bounds = pre_activation_bounds(parts, image, reach, norm)
-        extra = INPUTS if norm == 1 else 1
-        self.rivals = [k for k in range(CLASSES) if k != label]
-        self.size = INPUTS + 4 * HIDDEN + len(self.rivals) + extra
-        self.low, self.high = np.zeros(self.size), np.full(self.size, np.inf)
-        self.low[:INPUTS], self.high[:INPUTS] = low, high
-        self.integer = np.zeros(self.size, dtype=bool)
-        self.rows: list[tuple[np.ndarray, float, float]] = []
-        before, start = np.arange(INPUTS), INPUTS
-        for (weight, bias), (low, high) in zip(parts[:-1], bounds, strict=True):
-            out, switch = np.arange(start, start + HIDDEN), np.arange(start + HIDDEN, start + 2 * HIDDEN)
-            start += 2 * HIDDEN
-            self._binary(switch)
-            for unit in range(HIDDEN):
-                self.high[out[unit]] = max(high[unit], 0)
-                # A unit that is on or off everywhere needs no choice.
-                self.low[switch[unit]], self.high[switch[unit]] = float(low[unit] > 0), float(high[unit] > 0)
-                value = self._row(before, weight[unit])
-                # out >= value + bias; out <= value + bias - low (1 - switch); out <= high switch.
-                self._add(self._row([out[unit]], [1.0]) - value, bias[unit], np.inf)
-                slack = min(low[unit], 0)
-                self._add(self._row([out[unit], switch[unit]], [1.0, -slack]) - value, -np.inf, bias[unit] - slack)
-                self._add(self._row([out[unit], switch[unit]], [1.0, -max(high[unit], 0)]), -np.inf, 0.0)
-            before = out
-        weight, bias = parts[-1]
-        chosen = np.arange(start, start + len(self.rivals))
-        self._binary(chosen)
-        self._add(self._row(chosen, np.ones(len(chosen))), 1.0, 1.0)
-        top = self.high[before]
-        for index, rival in enumerate(self.rivals):
-            lead, shift = weight[rival] - weight[label], bias[rival] - bias[label]
-            worst = float(lead.clip(max=0) @ top) + shift
-            # lead.h + shift >= worst (1 - chosen): binding where this rival is the chosen one.
-            self._add(self._row([*before, chosen[index]], [*lead, worst]), worst - shift, np.inf)
-        self.first_extra = start + len(self.rivals)
-
-    def _binary(self, columns: np.ndarray) -> None:
-        self.high[columns], self.integer[columns] = 1, True
-
-    def _row(self, columns: np.ndarray | list[int], values: np.ndarray | list[float]) -> np.ndarray:
-        row = np.zeros(self.size)
-        row[columns] = values
-        return row
-
-    def _add(self, row: np.ndarray, low: float, high: float) -> None:
-        self.rows.append((row, low, high))
-
-
 def optima(model: nn.Sequential, image: Tensor, label: int) -> dict[float, tuple[float, Tensor]]:
     """For l1, l2 and linf: the exact smallest distance from ``image`` (8,) to another class inside [0, 1], and a point
     (8,) there.
@@ -162,21 +106,49 @@ def _solved(model: nn.Sequential, pixels: tuple[float, ...], label: int) -> dict
 def nearest_by_program(
     model: nn.Sequential, image: np.ndarray, label: int, reach: float, norm: float
 ) -> tuple[float, Tensor]:
-    """l1 or linf by a mixed-integer linear program with the big-M of the bounds, solved by HiGHS."""
-    program = Program(model, image, label, reach, norm)
-    for pixel in range(INPUTS):
-        bound = program.first_extra + (pixel if norm == 1 else 0)
-        program._add(program._row([bound, pixel], [1.0, -1.0]), -image[pixel], np.inf)
-        program._add(program._row([bound, pixel], [1.0, 1.0]), image[pixel], np.inf)
-    cost = np.zeros(program.size)
-    cost[program.first_extra :] = 1
-    matrix, low, high = (np.array([row[part] for row in program.rows]) for part in range(3))
+    """l1 or linf by a mixed-integer linear program with the big-M of the bounds, solved by HiGHS; a point as near as
+    ``reach`` is known."""
+    parts, rivals = layers(model), [k for k in range(CLASSES) if k != label]
+    # The variables: x, each hidden layer's outputs and switches, the rival's switch, bounds of |x - image|.
+    counts = [INPUTS, *[HIDDEN] * 4, len(rivals), INPUTS if norm == 1 else 1]
+    x, *hidden, chosen, away = np.split(np.arange(sum(counts)), np.cumsum(counts)[:-1])
+    low, high, integer = np.zeros(sum(counts)), np.full(sum(counts), np.inf), np.zeros(sum(counts))
+    constraints: list[LinearConstraint] = []
+
+    def add(least: np.ndarray | float, most: np.ndarray | float, *blocks: tuple[np.ndarray, np.ndarray]) -> None:
+        """least <= sum of blocks of the matrix times their variables <= most."""
+        matrix = np.zeros((len(blocks[0][1]), sum(counts)))
+        for columns, block in blocks:
+            matrix[:, columns] = block
+        constraints.append(LinearConstraint(matrix, least, most))
+
+    low[x], high[x] = (image - reach).clip(min=0), (image + reach).clip(max=1)
+    before, one = x, np.eye(HIDDEN)
+    for (weight, bias), (least, most), out, switch in zip(
+        parts[:-1], pre_activation_bounds(parts, image, reach, norm), hidden[::2], hidden[1::2], strict=True
+    ):
+        slack, high[out] = least.clip(max=0), most.clip(min=0)
+        # A unit that is on or off everywhere needs no choice.
+        low[switch], high[switch], integer[switch] = least > 0, most > 0, 1
+        # out >= value + bias; out <= value + bias - slack (1 - switch); out <= most switch.
+        add(bias, np.inf, (out, one), (before, -weight))
+        add(-np.inf, bias - slack, (out, one), (switch, -np.diag(slack)), (before, -weight))
+        add(-np.inf, 0.0, (out, one), (switch, -np.diag(high[out])))
+        before = out
+    weight, bias = parts[-1]
+    high[chosen], integer[chosen] = 1, 1
+    add(1.0, 1.0, (chosen, np.ones((1, len(rivals)))))
+    lead, shift = weight[rivals] - weight[label], bias[rivals] - bias[label]
+    worst = lead.clip(max=0) @ high[before] + shift
+    # lead.h + shift >= worst (1 - chosen): binding where this rival is the chosen one.
+    add(worst - shift, np.inf, (before, lead), (chosen, np.diag(worst)))
+    each = np.eye(INPUTS) if norm == 1 else np.ones((INPUTS, 1))
+    add(-image, np.inf, (away, each), (x, -np.eye(INPUTS)))
+    add(image, np.inf, (away, each), (x, np.eye(INPUTS)))
+    cost = np.zeros(sum(counts))
+    cost[away] = 1
     answer = milp(
-        cost,
-        constraints=LinearConstraint(matrix, low, high),
-        integrality=program.integer.astype(int),
-        bounds=Bounds(program.low, program.high),
-        options={"mip_rel_gap": 1e-6},
+        cost, constraints=constraints, integrality=integer, bounds=Bounds(low, high), options={"mip_rel_gap": 1e-6}
     )
     assert answer.status == 0, answer.message
     return float(answer.fun), torch.from_numpy(answer.x[:INPUTS])
