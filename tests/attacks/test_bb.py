@@ -41,19 +41,3 @@ def test_where_gradients_are_zero_it_starts_from_random_images() -> None:
     assert (
         bool((steps_only(result.adversarials).argmax(1) != labels)[result.success].all()) and result.success_rate > 0.5
     )
-
-
-def test_an_image_without_a_starting_point_fails_alone() -> None:
-    def guarded(x: Tensor) -> Tensor:
-        first = x.flatten(1)[:, 0]
-        return MODEL(x) + 1e4 * (first == X[0].flatten()[0]).double()[:, None] * torch.nn.functional.one_hot(
-            LABELS[:1], 5
-        )
-
-    from almakit.core import Box
-
-    mask = torch.ones(X.shape[1:], dtype=torch.bool)
-    mask[0, 0, 0] = False
-    result = BB(steps=10, start_tries=3)(guarded, X, LABELS, box=Box(mask=mask))
-    assert result.success.tolist() == [False, True, True, True, True]
-    assert int(result.forwards[0]) == 1 + 10 + 3 and bool(torch.isinf(result.distances[0]))

@@ -9,6 +9,7 @@ import pytest
 import torch
 from attacks.small_problem import LABELS, MODEL, X
 from closed_form.linear import random_problem, smallest
+from torch import Tensor
 
 from almakit import attacks, registry
 from almakit.core import Box
@@ -76,6 +77,27 @@ def test_a_flat_model_ends(text: str) -> None:
     )
     assert not result.success.any() and all("gradient was zero" in str(reason) for reason in result.reasons)
     assert int(result.forwards.max()) <= 20
+
+
+@pytest.mark.parametrize(
+    ("text", "forwards"),
+    [
+        ("bb(steps=10, start_tries=3)", 1 + 10 + 3),
+        ("search(attack=pgd(distance=l2, steps=10), halvings=6)", 1 + 6 * 11),
+        ("hopskipjump(steps=100, start_tries=12)", 1 + 12),
+        ("soft-walk(steps=100)", 100),
+    ],
+)
+def test_an_image_that_cannot_be_moved_fails_alone(text: str, forwards: int) -> None:
+    def stubborn(x: Tensor) -> Tensor:
+        locked = (x.flatten(1)[:, 0] == X[0].flatten()[0]).double() * 1e4
+        return MODEL(x) + locked[:, None] * torch.nn.functional.one_hot(LABELS[:1], 5)
+
+    mask = torch.ones(X.shape[1:], dtype=torch.bool)
+    mask[0, 0, 0] = False
+    result = attacks.get(text)(stubborn, X, LABELS, box=Box(mask=mask))
+    assert result.success.tolist() == [False, True, True, True, True]
+    assert int(result.forwards[0]) == forwards and bool(torch.isinf(result.distances[0]))
 
 
 CLASSES = {name: registry.get("attacks", name) for name in registry.names("attacks")}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 from attacks.small_problem import LABELS, MODEL, SECOND, X, traced
-from torch import Tensor
 
 from almakit import attacks
 from almakit.attacks.apgd import APGD
@@ -36,19 +35,6 @@ def test_every_success_is_within_the_nested_attack_and_successes_are_cheap() -> 
     assert result.success_rate == 1
     # Six radii of at most 21 points each, and far fewer where the first points succeed.
     assert bool((result.forwards <= 1 + 6 * 21).all()) and bool((result.forwards < 100).all())
-
-
-def test_an_image_that_cannot_be_moved_fails_alone() -> None:
-    def stubborn(x: Tensor) -> Tensor:
-        locked = (x.flatten(1)[:, 0] == X[0].flatten()[0]).double() * 1e3
-        return MODEL(x) + locked[:, None] * torch.nn.functional.one_hot(LABELS[:1], 5)
-
-    from almakit.core import Box
-
-    mask = torch.ones(X.shape[1:], dtype=torch.bool)
-    mask[0, 0, 0] = False
-    result = Search(attack=PGD(distance="l2", steps=10), halvings=6)(stubborn, X, LABELS, box=Box(mask=mask))
-    assert result.success.tolist() == [False, True, True, True, True]
 
 
 def test_texts_targets_and_presets() -> None:

@@ -7,14 +7,14 @@ import torch
 from torch import Tensor, nn
 
 from almakit import attacks, models
-from almakit.attacks.soft_walk import BISECTING, SETTINGS, STRIDING, WALKING, SoftWalk, WalkState, nearer
+from almakit.attacks.soft_walk import SETTINGS, SoftWalk
 from almakit.data import load
 from almakit.distances.base import Bound, Distance
 from almakit.errors import BadInput
 
 
 @pytest.mark.parametrize("distance", ["l0", "l1", "l2", "linf", "ssim"])
-@pytest.mark.parametrize("steps", [1, 2, 3, 5, 8, 21, 60, 190])
+@pytest.mark.parametrize("steps", [1, 2, 5, 21, 190])
 def test_no_budget_is_exceeded_however_small(distance: str, steps: int) -> None:
     model = models.load("mnist/smallcnn-tiny")
     x, labels = load("mnist-demo", limit=3).tensors()
@@ -254,35 +254,6 @@ def test_an_image_alone_gives_the_same_bits_as_in_company(distance: str, steps: 
     )
     alone = attack(model, x[2:3], labels[2:3])
     assert torch.equal(alone.distances, together.distances[2:3]) and torch.equal(alone.forwards, together.forwards[2:3])
-
-
-def _state(value: float, phase: int, distances: list[float]) -> WalkState:
-    """Two images of three values, every tensor of floats full of ``value``."""
-    images, numbers = torch.full((2, 3), value), torch.full((2,), value)
-    counts = torch.full((2,), phase)
-    return WalkState(
-        point=images,
-        phase=counts,
-        distance=torch.tensor(distances),
-        strides=counts,
-        outside=images,
-        near=numbers,
-        far=numbers,
-        bisections=counts,
-        started_at=numbers,
-        max_distance=numbers,
-        normal=images,
-    )
-
-
-def test_of_two_walks_the_nearer_one_goes_on_image_by_image() -> None:
-    """With all of its state; of equals, as where neither has reached the goal, the first."""
-    state = nearer(_state(1.0, WALKING, [2.0, 3.0]), _state(2.0, BISECTING, [1.0, 4.0]))
-    assert state.distance.tolist() == [1, 3] and state.phase.tolist() == [BISECTING, WALKING]
-    assert all(getattr(state, name).tolist() == [[2] * 3, [1] * 3] for name in ("point", "outside", "normal"))
-    assert all(getattr(state, name).tolist() == [2, 1] for name in ("near", "far", "started_at", "max_distance"))
-    nowhere = nearer(_state(1.0, WALKING, [float("inf")] * 2), _state(2.0, STRIDING, [float("inf")] * 2))
-    assert nowhere.phase.tolist() == [WALKING, WALKING]
 
 
 @pytest.mark.parametrize("steps", [10, 20, 100])
