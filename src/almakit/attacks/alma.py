@@ -26,18 +26,15 @@ class ALMA(Attack):
     ``improvement`` times its last checked value. Rony et al., *Augmented Lagrangian Adversarial Attacks*, ICCV 2021,
     Algorithm 2.
 
-    ``epsilon`` is the distance of the first step: a number, or ``"paper"`` / ``"scripts"`` for the published or the
-    authors' value of the distance (a distance without one takes the length of an l2 step of 0.1). ``alpha`` is 0.5 at
-    100 steps and 0.9 from 1000 on unless given.
-
     As the authors' runs and unlike the paper's text: the first step follows the penalty alone, mu is first updated at
     the second step, rho is checked before the step, and the first step is found on the raw gradient while the applied
     one is divided by the root of the RMSProp average, so it is 1/sqrt(alpha) times epsilon. Unlike both: no backward
     pass after the last query, argmax decides, and a vanished constraint gradient is replaced by a random direction.
 
     Args:
-        epsilon: the distance of the first step: a number, paper or scripts for the published or the authors' value.
-        alpha: smoothing of the multipliers; 0.5 at 100 steps to 0.9 from 1000 on unless given.
+        epsilon: the distance of the first step: a number, or paper or scripts for the published or the authors' value
+            of the distance, where it has none that of an l2 step of 0.1.
+        alpha: smoothing of the multipliers; unless given 0.5 at 100 steps to 0.9 from 1000 on.
         gamma: the factor rho grows by.
         ema: whether the multipliers are running averages.
     """

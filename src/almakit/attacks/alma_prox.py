@@ -22,25 +22,24 @@ class ALMAProx(Attack):
     """Minimises |delta|_inf + sum over pixels j of P(w d_j, rho_j, mu_j), d_j the DLR+ of pixel j, by proximal steps in
     a variable metric.
 
-    Each step: mu_j <- clip(a mu_j + (1 - a) P'); delta <- prox of lambda |.|_inf and the box, in the metric H, at delta
-    - lambda H^-1 g; g the penalties' gradient, H the root of its running mean square. rho_j doubles every 10 steps for
-      pixels that were never wrong in them and did not improve; the
-    common scale w shrinks while the goal is reached and grows while it is not; a growing part, up to 1 - share, of the
-    most violated constraints is left out; lambda falls hyperbolically to a tenth once the goal is reached (at the
-    latest from half of the steps on). Rony, Pesquet and Ben Ayed, *Proximal Splitting Adversarial Attack for Semantic
-    Segmentation*, CVPR 2023, Algorithm 1 and 2.
+    Each step: mu_j <- clip(a mu_j + (1 - a) P'); delta <- prox of lambda |.|_inf and the box, in the metric H, at
+    delta - lambda H^-1 g, with g the penalties' gradient and H the root of its running mean square. rho_j doubles every
+    10 steps for pixels that were never wrong in them and did not improve. The common scale w shrinks while the goal is
+    reached and grows while it is not. A growing part, up to 1 - share, of the most violated constraints is left out.
+    lambda falls hyperbolically to a tenth once the goal is reached, at the latest from half of the steps on. Rony,
+    Pesquet and Ben Ayed, *Proximal Splitting Adversarial Attack for Semantic Segmentation*, CVPR 2023, Algorithms 1
+    and 2.
 
-    Call it with ``labels`` (B, H, W), optionally ``targets`` and a boolean ``mask`` (B, H, W), for a model that returns
-    (B, K, H, W); labels that are no class do not count. With labels (B,) it attacks a classifier, which is one pixel. A
-    success has at least ``share`` of the pixels wrong. The original's lambda of 0.001 cannot move a value farther than
-    its steps' sum: made for the small distances of segmentation models, it fails where 0.3 is needed. Here lambda
-    grows, by ``growth`` over the first half of the steps, until the goal is first reached (1: as published). Unlike the
-    original: the prox is exact to rounding, P' has the paper's form for violated constraints (the published code
-    multiplies mu by the constraint there), and no backward pass follows the last query.
+    Call it with ``labels`` (B, H, W) for a model that returns (B, K, H, W); labels that are no class do not count. With
+    labels (B,) it attacks a classifier, which is one pixel.
+
+    Differences from the original: lambda grows by ``growth`` over the first half of the steps until the goal is
+    reached, because steps of 0.001 move no value farther than their sum; the prox is exact; P' has the paper's form for
+    violated constraints, where the published code multiplies mu by the constraint; no backward follows the last query.
 
     Args:
         share: the part of the pixels that must be wrong.
-        growth: how much the step may grow until the goal is first reached.
+        growth: how much the step may grow until the goal is first reached; 1 as published.
         gamma: the factor rho grows by.
         smallest_scale: the smallest common scale of the constraints.
         scale_rate: how fast that scale changes in a step.

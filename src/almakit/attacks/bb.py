@@ -17,17 +17,16 @@ class BB(Attack):
     """Each step solves min |x + d - x0|_p with b.d <= c, |d|_2 <= r in the box, b the margin's (averaged) gradient, c
     the way to the boundary.
 
-    c = -1.1 margin outside the adversarial region and -0.9 margin inside, so that iterates stay just inside; b is
-    averaged with ``momentum``; the trust radius r is ``radius`` times the l2 distance of the starting point and is
-    halved ``halvings`` times over the steps (5 times for each tenfold above 10 steps unless given: a short walk that
-    shrinks its steps sooner does not arrive). Brendel et al.,
-    *Accurate, reliable and fast robustness evaluation*, NeurIPS 2019, eq. 1 to 3.
+    c = -1.1 margin outside the adversarial region and -0.9 margin inside, so that iterates stay just inside. The trust
+    radius r starts at ``radius`` times the l2 distance of the starting point. Brendel et al., *Accurate, reliable and
+    fast robustness evaluation*, NeurIPS 2019, eq. 1 to 3.
 
     Starting points: what the problem knows already, else up to ``start_steps`` large signed gradient steps, then up to
-    ``start_tries`` random images, each image until it has one; 10 bisections on the segment to the clean image follow.
-    Unlike the reference implementation: the inner problem is solved for all images at once by closed-form paths
-    (core/subproblem) and always ends; the boundary is a half-space and not a plane, so a step may go deeper where
-    that is nearer; the trust region does not depend on the batch size; images without a starting point fail alone.
+    ``start_tries`` random images; ``bisections`` of the segment to the clean image follow.
+
+    Differences from the reference implementation: the inner problem is solved for all images at once in closed form
+    (optim/trust_region); the boundary is a half-space and not a plane, so a step may go deeper where that is nearer;
+    the trust region does not depend on the batch size; images without a starting point fail alone.
 
     Args:
         radius: the first trust radius, as a part of the l2 distance of the starting point.

@@ -27,19 +27,15 @@ class CW(Attack):
     """Minimises D(x', x) + c max(0, margin(x')) with Adam over w, x' = lo + (hi - lo)(tanh w + 1)/2, and searches the
     smallest c that succeeds.
 
-    D is the squared norm for l2 and the distance itself otherwise (``squared`` sets it by hand). c starts at
-    ``weight``, is multiplied by 10 until something is found and then halves its bracket, ``searches`` times in all.
-    Carlini and Wagner, *Towards Evaluating the Robustness of Neural Networks*, S&P 2017, section V and VI-A; other
-    distances as in the ALMA paper, section 5. The gradient of linf moves a single value at a time: here it is shared by
-    all above 0.9 of the largest, after the paper's own form for linf (section VI-C), which draws back all above a
-    threshold and lowers that by 0.9.
+    D is the squared norm for l2 and the distance itself otherwise. c starts at ``weight``, is multiplied by 10 until
+    something is found and then halves its bracket, ``searches`` times in all. Carlini and Wagner, *Towards Evaluating
+    the Robustness of Neural Networks*, S&P 2017, section V and VI-A; other distances as in the ALMA paper, section 5.
+    The gradient of linf is shared by all values above 0.9 of the largest, after section VI-C.
 
-    Unlike the original: with ``abort_early`` each image stops on its own (the original stops when no image of the batch
-    improves) once its best loss has not fallen by 0.01 % within a tenth of the steps; the clean image's gradient is
-    computed once and not once per search, and the iterate it pays for is evaluated instead; there is no backward pass
-    after the last query of a search. A search without success continues while tanh is saturated: values at the
-    ends of the box start at |w| = 7.25, and those of a binary image all do, so that its loss stands still for the first
-    few hundred steps (``rate`` times ``steps`` must be several units to get anywhere).
+    Differences from the original: with ``abort_early`` each image stops on its own, once its best loss has not fallen
+    by 0.01 % within a tenth of the steps, unless nothing is found and tanh is saturated (the values of a binary image
+    start at |w| = 7.25 and stand still for the first few hundred steps, so ``rate`` times ``steps`` must be several
+    units). The clean image's gradient is computed once; no backward follows the last query of a search.
 
     Args:
         squared: whether the squared distance is minimised; none: for l2 only.

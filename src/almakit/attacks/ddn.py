@@ -15,25 +15,24 @@ from ..tensors import TINY, per_image
 
 @dataclass(frozen=True)
 class DDN(Attack):
-    """Minimises the l2 norm by gradient steps projected onto a sphere whose radius shrinks on success and grows on
+    """Minimises the l2 norm by gradient steps projected onto a sphere whose radius eps shrinks on success and grows on
     failure.
 
-    delta <- delta - a g/|g|, radius <- (1 -+ gamma) radius, delta <- box(radius delta/|delta|), with a from 1 to 0.01
-    along a cosine and g the gradient of the cross-entropy's sign-changed logit, logsumexp of the other classes minus
-    z_y: the direction of the cross-entropy gradient without its vanishing factor 1 - p_y.
-    Rony et al., *Decoupling Direction and Norm for Efficient Gradient-Based L2 Adversarial Attacks and Defenses*, CVPR
-    2019, Algorithm 1.
+    delta <- delta - a g/|g|; eps <- (1 -+ gamma) eps; delta <- box(eps delta/|delta|), with a from 1 to 0.01 along a
+    cosine. g is the gradient of logsumexp of the other classes minus z_y: the direction of the cross-entropy's gradient
+    without its vanishing factor 1 - p_y. Rony et al., *Decoupling Direction and Norm for Efficient Gradient-Based L2
+    Adversarial Attacks and Defenses*, CVPR 2019, Algorithm 1.
 
-    ``adaptive=False`` is the original: gamma 0.05 throughout, radius 1 at the start. It is lost where the optimum is
-    far from 1, never closer than gamma to it, and follows a mixture of classes where logits are small. The default
-    mends this at the same cost: the first radius is the linearised distance to the boundary, later ones change by the
-    linearised distance too but at most by gamma (0.2 to 0.02 along a cosine, at least a tenth of that), and the
-    temperature of the logsumexp falls from 0.2 to 0.02 times the spread of the logits. ``levels=256`` rounds every
-    iterate to 8 bits as the ALMA paper's runs did, which costs distance; ``Box(bits=8)`` rounds only what the model
-    sees. Unlike the original: no backward pass after the last query.
+    Differences from the original: no backward pass after the last query. With ``adaptive``, the first radius is the
+    linearised distance to the boundary; later ones change by the linearised distance too, by at most gamma (0.2 to 0.02
+    along a cosine) and at least a tenth of it; the temperature of the logsumexp falls from 0.2 to 0.02 times the spread
+    of the logits. The original, gamma 0.05 from radius 1 on, fails where the optimum is far from 1.
 
     Args:
+        adaptive: whether radius and temperature follow the linearised margin; false is the original.
         initial_norm: the first radius; none for the linearised distance.
+        levels: grey levels every iterate is rounded to, 256 in the ALMA paper's runs; a box with bits=8 rounds only
+            what the model sees.
     """
 
     title = "DDN"

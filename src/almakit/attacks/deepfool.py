@@ -19,16 +19,15 @@ class DeepFool(Attack):
     first ``candidates`` (the label counted). Moosavi-Dezfooli, Fawzi and Frossard, *DeepFool: a simple and accurate
     method to fool deep neural networks*, CVPR 2016, Algorithm 2 and equations 10 and 11.
 
-    The original's steps know no box, so clipped they fall short: here d_i is the shortest step inside the box
-    (``boxed=False``: as published). The original trusts its linearisation however far it leads: here a step longer than
-    a tenth of the way already gone is multiplied by ``damping`` instead of 1 + overshoot, during the first half of the
-    steps (1: none). The original stops some way past the boundary: here up to ``pull_back`` forwards of the steps left
-    over bisect the segment to the clean image (0: none). The classes are ranked at each point, not once. Towards a
-    target (not in the paper) the step goes to the boundary of the margin. A new point is first judged by a forward pass
-    alone, so that no gradients are paid for once it is across.
+    Differences from the original: d_i is the shortest step inside the box. During the first half of the steps, one
+    longer than a tenth of the way already gone is multiplied by ``damping``. The classes are ranked at each point.
+    Targets are reached through their margin. A new point is first judged by a forward pass alone, so that no gradients
+    are taken once it is across.
 
     Args:
         boxed: whether the linearised step stays in the box; false is the original.
+        damping: what part of a long linearised step is taken; 1 as published.
+        pull_back: forwards of the steps left over that bisect the segment to the clean image; 0 as published.
     """
 
     title = "DeepFool"

@@ -21,24 +21,19 @@ class EAD(Attack):
     """Minimises c max(0, margin(x')) + |x' - x|_2^2 + beta |x' - x|_1 in the box by FISTA, and searches the smallest c
     that succeeds.
 
-    Each step: x_k+1 = S_beta(y_k - eta grad(c hinge + |.|_2^2)(y_k)), y_k+1 = x_k+1 + k/(k+3) (x_k+1 - x_k), where
-    S_beta sets changes smaller than beta to zero, shrinks the others by beta and clips to the box; eta falls as the
-    square root of the remaining steps. Chen et al.,
+    Each step: x_k+1 = S_beta(y_k - eta grad(c hinge + |.|_2^2)(y_k)), y_k+1 = x_k+1 + k/(k+3) (x_k+1 - x_k). S_beta
+    shrinks changes by beta, the smaller ones to zero; eta falls as the square root of the remaining steps. Chen et al.,
     *EAD: Elastic-Net Attacks to Deep Neural Networks via Adversarial Examples*, AAAI 2018, eq. 4, 5 and Algorithm 1.
 
-    ``rule`` says which successful point is returned: "l1" the one nearest in l1, the distance reported, or "en" the one
-    of smallest
-    |.|_2^2 + beta |.|_1 as in the paper's tables. ``accelerated=False`` is ISTA (y = x), which costs one forward a step
-      instead of two.
-
-    Unlike the original: with ``abort_early`` each image stops on its own (the original stops when the batch's summed
-    loss no longer falls), judged by its best objective, l1 term included; y is brought into the box before the model
-    sees it; the clean image's gradient is computed once and not once per search; points y that succeed count too.
+    Differences from the original: with ``abort_early`` each image stops on its own, once its best objective no longer
+    falls; y is brought into the box before the model sees it, and counts if it succeeds; the clean image's gradient is
+    computed once.
 
     Args:
         beta: the weight of the l1 norm.
-        rule: which point is returned: the nearest in l1, or en for the elastic net.
-        accelerated: FISTA; false is ISTA, one forward a step.
+        rule: which point is returned: l1 for the nearest in l1, the distance reported, or en for the smallest
+            |d|_2^2 + beta |d|_1, as in the paper's tables.
+        accelerated: FISTA; false is ISTA (y = x), one forward a step.
     """
 
     title = "EAD"

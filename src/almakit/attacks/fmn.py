@@ -15,18 +15,17 @@ from ..tensors import TINY, per_image
 
 @dataclass(frozen=True)
 class FMN(Attack):
-    """Gradient steps projected onto a ball whose radius shrinks on success and grows on failure, in any of four norms.
+    """Gradient steps projected onto a ball whose radius eps shrinks on success and grows on failure, in four norms.
 
-    delta <- P_radius(delta - a g/|g|_2), with a from 1 to 0.01 and the radius changing by gamma, from 0.05 to 0.001,
-    both along a cosine; before the first success the radius is |delta| plus the linearised distance to the boundary.
-    Pintor et al., *Fast Minimum-norm Adversarial Attacks through Adaptive Norm Constraints*, NeurIPS 2021, Algorithm 1.
+    delta <- P_eps(delta - a g/|g|_2), with a from 1 to 0.01 and eps changing by gamma, from 0.05 to 0.001, both along a
+    cosine; before the first success eps is |delta| plus the linearised distance to the boundary. Pintor et al., *Fast
+    Minimum-norm Adversarial Attacks through Adaptive Norm Constraints*, NeurIPS 2021, Algorithm 1.
 
-    ``adaptive=False, overshoot=0`` is the original. Its radius can settle just inside the boundary, where nothing
-    counts, and its ball and box are projected onto one after the other. The default mends this at the same cost: a soft
-    margin, a first radius that is exact for the linearised margin inside the box, later changes as large as the
-    linearised margin asks for (``overshoot`` to ``gamma``, 0.02 to 0.2, both falling to a tenth), and an exact
-    projection onto the ball within the box. Unlike the original: no backward pass after the last query, and step sizes
-    in units of the box's width.
+    Differences from the original: no backward pass after the last query, and step sizes in units of the box's width.
+    With ``adaptive``: a soft margin, a first radius that is exact for the linearised margin inside the box, later
+    changes as large as the linearised margin demands (``overshoot`` to ``gamma``, 0.02 to 0.2, both falling to a
+    tenth), and an exact projection onto the ball within the box. The original (``adaptive=False, overshoot=0``) can
+    settle just inside the boundary, where nothing counts.
 
     Args:
         overshoot: the smallest relative change of the radius.

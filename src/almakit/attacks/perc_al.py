@@ -25,22 +25,18 @@ class PerCAL(Attack):
     of it. Zhao, Liu and Larson, *Towards Large yet Imperceptible Adversarial Image Perturbations with Perceptual Color
     Distance*, CVPR 2020, Algorithm 2; its untargeted runs used colour_rate 0.1, the ALMA paper's comparison 0.5.
 
-    ``scaled`` shortens both steps to a fifth, and further by the perturbation's own length while that is below 1: on a
-    network that small changes fool, steps of a fixed length jump back and forth across image and boundary until the
-    end. Unless given, it is so without ``levels``, and not with them: there it is the original.
-
-    The published code's CIEDE2000 is wrong in values and gradients (ALMA paper, section 6); here it is the correct one,
-    or with ``distance="ciede2000-paper"`` the ALMA paper's constants. ``levels=256`` judges only points rounded to 8
-    bits, by a second forward in each step, as the original does; left out, every iterate is judged where its gradient
-    is taken and one forward a step is enough. (To want only 8-bit images of any attack, give it a box with bits=8.)
-    With levels there are 2 N forwards where the paper's tables have 2 N + 1: the clean pass serves the first step too.
-    The original keeps the point whose colour difference was smallest before its last step and rounding, here it is the
-    returned image's own.
+    Differences from the original: CIEDE2000 is the correct one (the published code's is wrong in values and gradients,
+    ALMA paper, section 6), or with ``distance="ciede2000-paper"`` has the ALMA paper's constants. Without ``levels``
+    every iterate is judged where its gradient is taken, and one forward a step is enough; with them the clean pass
+    serves the first step too, so there are 2 N forwards and not 2 N + 1. The distance is the returned image's own, not
+    that before its last step and rounding.
 
     Args:
         class_rate: the step up the cross-entropy.
         colour_rate: the step down the colour difference.
-        scaled: whether both steps are a fifth and shrink with the perturbation; none: without levels.
+        levels: grey levels of the points that are judged, by a second forward in each step; 256 as published.
+        scaled: whether both steps are a fifth, and shorter by the perturbation's own length while that is below 1,
+            for networks that small changes fool; none: without levels.
     """
 
     title = "PerC-AL"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from ..core import Attack, Problem
 from ..distances.base import Distance
@@ -45,7 +44,7 @@ class Search(Attack):
 
     ranges = {"[1, inf)": "halvings", "(0, inf)": "largest"}
 
-    attack: Attack | None = None
+    attack: FixedEpsilon = None  # type: ignore[assignment]  # __post_init__ refuses a search without an attack
     largest: float | None = None
     halvings: int = 14
 
@@ -67,39 +66,30 @@ class Search(Attack):
 
     @property
     def measure(self) -> Distance:
-        assert self.attack is not None
         return self.attack.measure
 
     @property
     def can_target(self) -> bool:  # type: ignore[override]
-        return self.attack is not None and self.attack.can_target
+        return self.attack.can_target
 
     def needs_classes(self) -> bool:
-        return self.attack is not None and self.attack.needs_classes()
+        return self.attack.needs_classes()
 
     def needs_gradients(self) -> bool:
-        return self.attack is None or self.attack.needs_gradients()
+        return self.attack.needs_gradients()
 
     def run(self, problem: Problem) -> None:
-        assert isinstance(self.attack, FixedEpsilon)
         x, box = problem.x, problem.box
-        corner = problem.bound(
-            box.project_continuous(torch.where(x > (box.lo + box.hi) / 2, box.lo, box.hi).to(x.dtype), x)
-        )
-        epsilon = corner / 2 if self.largest is None else torch.full_like(corner, self.largest)
+        corner = torch.where(x > (box.lo + box.hi) / 2, box.lo, box.hi).to(x.dtype)
+        farthest = problem.bound(box.project_continuous(corner, x))
+        epsilon = farthest / 2 if self.largest is None else torch.full_like(farthest, self.largest)
         lower = torch.zeros_like(epsilon)
         for _ in range(self.halvings):
             with problem.round():
                 self.attack.run_at(problem, epsilon)
             lower = torch.where(reached(problem, epsilon), lower, epsilon)
             problem.record(0, epsilon=epsilon, lower=lower, best=problem.best_distance)
-            epsilon = self._next(lower, problem.best_distance)
-
-    @staticmethod
-    def _next(lower: Tensor, best: Tensor) -> Tensor:
-        """(B,) the radii to try next: the middle of the bracket, a quarter of the best where none failed, twice the
-        last failure where all did."""
-        # A point may turn up below a radius that failed, by luck of its start: that failure then says nothing.
-        failed = (lower > 0) & (lower < best)
-        inside = torch.where(failed, (lower + best) / 2, best / 4)
-        return torch.where(torch.isfinite(best), inside, 2 * lower)
+            # A point may turn up below a radius that failed, by luck of its start: that failure then says nothing.
+            best = problem.best_distance
+            inside = torch.where((lower > 0) & (lower < best), (lower + best) / 2, best / 4)
+            epsilon = torch.where(torch.isfinite(best), inside, 2 * lower)

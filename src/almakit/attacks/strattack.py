@@ -23,14 +23,14 @@ class StrAttack(Attack):
     z <- (eta z + rho (delta + u + w + s + y + v) - c grad hinge(z)) / (eta + 3 rho), eta = ``alpha`` sqrt(k); then u +=
     delta - z, v += y - z, s += w - z. Groups are squares of ``group`` x ``group`` pixels, all channels together (runs
     of group^2 values where images have no two last dimensions). c is searched per image, times 5 until something is
-    found. ``refine`` more steps then keep the best perturbation's zero groups at zero and descend on the rest without
-    the group term. Xu et al., *Structured Adversarial Attack: Towards General Implementation and Better
-    Interpretability*, ICLR 2019, eq. 10, 11, 17, 18 and section 5.
+    found. ``refine`` more steps then descend on the best perturbation without the group term, its zero groups kept at
+    zero. Xu et al., *Structured Adversarial Attack: Towards General Implementation and Better Interpretability*, ICLR
+    2019, eq. 10, 11, 17, 18 and section 5.
 
-    Only y, the sparse one, is judged: the price in l2 is the attack's own. Unlike the published code: z, w and y carry
-    the weights of the paper's eq. 18; y is brought into the box before it is judged; the multipliers are reset in each
-    search; groups do not overlap; the refinement keeps the groups that are zero and not a share of the values. ``tau``
-    is a tenth of the published value, with which few groups of small images survive: ``presets["paper"]`` has it.
+    Differences from the published code: z, w and y carry the weights of eq. 18; only y, the sparse one, is judged, and
+    brought into the box before; the multipliers are reset in each search; groups do not overlap; refinement keeps zero
+    groups and not a share of the values. ``tau`` is a tenth of the published value, with which few groups of small
+    images survive.
 
     Args:
         rho: the ADMM penalty.
@@ -80,7 +80,7 @@ class StrAttack(Attack):
                 found |= judged.success
                 problem.record(k - 1, weight=c, distance=judged.distance, success=judged.success)
                 if k < self.steps:
-                    # The penalty's slope is taken at z, which is not sparse: what is found there does not count.
+                    # The penalty's slope is taken at z, which is not sparse; its successes do not count.
                     query = problem.query(x + z, aside=True)
                     pull = per_image(c * (hinge_of(query) > 0), x) * query.margin_gradient()
             search.update(found)

@@ -16,20 +16,19 @@ class SuperDeepFool(Attack):
     the boundary there; again.
 
     At x~ beyond the boundary, with w = grad(z_k - z_y), the next point is x + d with the smallest |d|_2 such that
-    w.d >= w.(x~ - x) - (z_k - z_y), inside the box. Abroshan, Abdollahpoorrostam and Moosavi-Dezfooli, *SuperDeepFool:
-    a new fast and accurate minimal adversarial attack*, ICML 2024, Algorithm 2.
+    w.d >= w.(x~ - x) - (z_k - z_y), inside the box. ``pull_back`` of the steps bisect the segment to the clean image at
+    the end. Abroshan, Abdollahpoorrostam and Moosavi-Dezfooli, *SuperDeepFool: a new fast and accurate minimal
+    adversarial attack*, ICML 2024, Algorithm 2.
 
-    The original knows no box, projects onto the plane through x~ itself (a level set, not the boundary) and stops at
-    the first projected point that is adversarial: ``gain=none`` does the last two. By default the plane is the
-    linearised boundary and an image stops after ``patience`` crossings in a row that left its best distance less than
-    ``gain`` (relative) below that of the crossing before. The original trusts its linearisation however far it leads:
-    here only ``damping`` of a DeepFool step that is longer than a tenth of the way already gone is taken (1: all), in
-    the second half of the steps only where a crossing is known. As in the original, ``pull_back`` of the steps bisect
-    the segment to the clean image at the end. Towards a target (not in the paper) the planes are those of the margin.
+    Differences from the original: steps stay in the box; the plane is the linearised boundary and not the level set
+    through x~; an image does not stop at the first projected point that is adversarial (``gain=none`` does both as
+    published). Only ``damping`` of a DeepFool step longer than a tenth of the way already gone is taken, in the second
+    half of the steps only where a crossing is known. Targets are reached through their margin.
 
     Args:
-        gain: the relative gain a crossing must bring; none stops as published.
-        patience: crossings without it before an image stops.
+        gain: an image stops after ``patience`` crossings in a row that left its best distance less than this share
+            below that of the crossing before; none stops as published.
+        patience: crossings without gain before an image stops.
     """
 
     title = "SuperDeepFool"
