@@ -18,8 +18,9 @@ from almakit.errors import BadInput, BadModel
 COUNT = 2
 
 
-@pytest.mark.parametrize("norm", ["linf", "l1"])
-@pytest.mark.parametrize("start", ["nothing", "the truth", "far above"])
+@pytest.mark.parametrize(
+    ("norm", "start"), [("linf", "nothing"), ("l1", "nothing"), ("linf", "the truth"), ("l1", "far above")]
+)
 def test_brackets_of_tiny_networks_close_around_the_truth(norm: str, start: str) -> None:
     model = tiny_network(1)
     x, labels = images(1, COUNT)
