@@ -356,12 +356,9 @@ def integers(name: str, what: str, values: Any) -> Tensor:
 def _tensor(name: str, what: str, values: Any) -> Tensor:
     """Arrays, lists and the like as a tensor; text, objects and ragged lists are errors."""
     try:
-        tensor = torch.as_tensor(values)
+        return torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise BadInput(f"the {what} of {name} are no array of numbers ({str(error).splitlines()[0]}).") from error
-    if tensor.device.type == "meta":
-        raise BadInput(f"the {what} of {name} are on the device meta, which holds shapes and no values.")
-    return tensor
 
 
 def _no_classes(count: int) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from ..core.oracle import Function, filled
+from ..core.oracle import Function, filled, precision_and_device
 from ..errors import BadModel
 from ..goals.outputs import logits_of
 
@@ -83,15 +83,7 @@ class Classifier(nn.Module):
     def dtype(self) -> torch.dtype:
         """The floating type the network computes in: that of its first floating parameter or buffer, float32 where it
         has none."""
-        tensors = (*self.network.parameters(), *self.network.buffers())
-        return next((tensor.dtype for tensor in tensors if tensor.is_floating_point()), torch.float32)
-
-    @property
-    def device(self) -> torch.device:
-        """Where the network's weights lie."""
-        return next(
-            (tensor.device for tensor in (*self.network.parameters(), *self.network.buffers())), torch.device("cpu")
-        )
+        return precision_and_device(self.network)[0] or torch.float32
 
     @property
     def weights_sha256(self) -> str | None:
