@@ -16,6 +16,9 @@ from .windows import carried_in_windows
 
 MEMORY = 2**28
 """Bytes of the rows that are carried together; what a bound needs at once is some three times that."""
+PREFIX = 2**27
+"""Entries of the largest matrix from image to first layer that is kept (1 GB); beyond it l2 and l1 balls are bounded
+there by their pixels' intervals."""
 
 Slopes = dict[int, Tensor]
 """For a step: other lower slopes of an unstable ReLU, one for each row."""
@@ -132,11 +135,16 @@ def bounds(graph: Graph, ball: Ball, tight: bool, optimise: bool = False) -> Kno
 def _prefix(graph: Graph, known: Known, index: int) -> Interval:
     """The interval of a step that is an affine function of the image, from that function's rows: in l2 and l1 much
     tighter than the pixels' intervals."""
-    rows = graph.prefix(index)
-    if rows is None:
+    size, pixels = count(graph.steps[index].shape), count(graph.steps[0].shape)
+    if size * pixels > PREFIX:
         return known.intervals[index]
+    if index not in graph.prefix:
+        entries = torch.arange(size, device=known.ball.x.device)
+        chunks = entries.split(max(1, 2**25 // max(graph.widest, size)))
+        parts = [carried(graph, {index: _unit_rows(graph, index, part)}, None, {})[0][0] for part in chunks]
+        graph.prefix[index] = torch.cat(parts).flatten(1)
     centre = graph.values(known.ball.x, index)[index]
-    fall, rise = (part.reshape(centre.shape) for part in known.ball.spread(rows))
+    fall, rise = (part.reshape(centre.shape) for part in known.ball.spread(graph.prefix[index]))
     slack = 1e-12 * (1 + known.intervals[index].size) if graph.outward else 0.0
     return Interval(centre - fall - slack, centre + rise + slack)
 

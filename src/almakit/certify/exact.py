@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from ..errors import BadInput, BadModel, optional
 from .affine import Affine
 from .backward import Known, bounds, carried, differences, margins
-from .graph import Graph
+from .graph import Graph, count
 from .intervals import NORMS, Ball
 from .nonlinear import Relu
 from .radius import Certifier, _check, certifier
@@ -88,14 +88,13 @@ def exact_radius(
         )
     made = certifier(model, x, norm, "crown")
     _check(x, labels, made.graph.classes, found)
-    units = 0
     for step in made.graph.steps:
         if step.layer is not None and not isinstance(step.layer, (Affine, Relu)):
             raise BadModel(
                 f"{made.graph.name} has a {type(step.layer).__name__} layer; exact distances need networks of ReLU "
                 "and affine layers alone."
             )
-        units += int(torch.Size(step.shape).numel()) if isinstance(step.layer, Relu) else 0
+    units = sum(count(step.shape) for step in made.graph.steps if isinstance(step.layer, Relu))
     if units > UNITS:
         raise BadModel(
             f"{made.graph.name} has {units} ReLU units; exact distances are out of reach beyond {UNITS}. Take "

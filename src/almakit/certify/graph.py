@@ -19,9 +19,6 @@ from .reading import READERS, Unreadable, constant, lossy_type, same
 
 BATCH = 5
 """Images in the batch a network is read with: a number that few layers have as a size of their own."""
-PREFIX = 2**27
-"""Entries of the largest matrix from image to first layer that is kept (1 GB); beyond it l2 and l1 balls are bounded
-there by their pixels' intervals."""
 Layer = Affine | Relu | Squash | MaxPool
 
 
@@ -55,7 +52,7 @@ class Graph:
             i for i, step in enumerate(steps) if not step.affine and step.sources and self._from_input(step.sources[0])
         }
         self.widest = max(sum(count(steps[j].shape) for j in {i, *step.sources}) for i, step in enumerate(steps))
-        self._prefix: dict[int, Tensor] = {}
+        self.prefix: dict[int, Tensor] = {}  # matrices from the input to affine steps, kept between calls
 
     def _from_input(self, index: int) -> bool:
         """Whether nothing but affine steps lies between the input and this step."""
@@ -73,37 +70,12 @@ class Graph:
         )
         return max(self.depth(source) for source in step.sources) + int(mixes) + len(set(step.sources)) - 1
 
-    @property
-    def device(self) -> torch.device:
-        weights = (getattr(step.layer, "weight", None) for step in self.steps)
-        return next((weight.device for weight in weights if weight is not None), torch.device("cpu"))
-
     def values(self, x: Tensor, last: int | None = None) -> list[Tensor]:
         """Every step's value for images ``x`` (B, C, H, W), or those up to step ``last``."""
         found: list[Tensor] = []
         for step in self.steps[: None if last is None else last + 1]:
             found.append(x if step.layer is None else step.layer.value(*(found[source] for source in step.sources)))
         return found
-
-    def prefix(self, index: int) -> Tensor | None:
-        """(R, pixels): the matrix from the input to an affine step that depends on nothing else, kept between calls;
-        None where it is too large."""
-        rows, pixels = count(self.steps[index].shape), count(self.steps[0].shape)
-        if rows * pixels > PREFIX:
-            return None
-        if index not in self._prefix:
-            from .backward import carried
-
-            parts = []
-            for places in torch.arange(rows, device=self.device).split(max(1, 2**25 // max(self.widest, rows))):
-                unit = torch.zeros(len(places), rows, dtype=torch.float64, device=self.device).scatter(
-                    1, places[:, None], 1.0
-                )
-                parts.append(
-                    carried(self, {index: unit.reshape(-1, *self.steps[index].shape)}, None, {})[0][0].flatten(1)
-                )
-            self._prefix[index] = torch.cat(parts)
-        return self._prefix[index]
 
 
 def read(model: nn.Module | Callable[[Tensor], Tensor], images: Tensor, *, training: bool = False) -> Graph:
