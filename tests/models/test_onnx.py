@@ -51,6 +51,7 @@ CASES: list[tuple[str, np.ndarray, list[np.ndarray | None], dict[str, Any], int]
         17,
     ),
     ("AveragePool", IMAGE, [], {"kernel_shape": [2, 3], "strides": [2, 3], "ceil_mode": 1}, 19),
+    ("AveragePool", IMAGE, [], {"kernel_shape": [3, 3], "strides": [2, 3], "pads": [1, 0, 1, 1], "ceil_mode": 1}, 19),
     ("GlobalAveragePool", IMAGE, [], {}, 17),
     ("GlobalMaxPool", IMAGE, [], {}, 17),
     ("BatchNormalization", IMAGE, [floats(3), floats(3), floats(3), np.abs(floats(3)) + 0.1], {"epsilon": 1e-3}, 17),

@@ -68,21 +68,24 @@ def _conv(node: Node, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> 
     return function(x, weight, bias, strides, padding, dilations, node.get("group", 1))
 
 
-def _pool_frame(node: Node, x: Tensor, fill: float) -> tuple[Tensor, list[int], list[int], list[int]]:
-    """The input with its padding (and what a ceiling adds at the end) filled in: then every pooling is one without
-    padding."""
+def _pool_frame(
+    node: Node, x: Tensor, fill: float, beyond: float | None = None
+) -> tuple[Tensor, list[int], list[int], list[int]]:
+    """The input with its padding filled in (and what a ceiling adds at the end, with ``beyond``): then every pooling is
+    one without padding."""
     kernel = list(node.get("kernel_shape"))
     strides, dilations, pads = _windows(node, x, kernel)
-    n = len(kernel)
-    if node.get("ceil_mode", 0):
-        for axis in range(n):
-            free = x.shape[2 + axis] + pads[axis] + pads[axis + n] - (kernel[axis] - 1) * dilations[axis] - 1
-            count = math.ceil(free / strides[axis]) + 1
-            # A window that would start in the padding after the image is left out.
-            if (count - 1) * strides[axis] >= x.shape[2 + axis] + pads[axis]:
-                count -= 1
-            pads[axis + n] += max(0, (count - 1) * strides[axis] - free)
-    return F.pad(x, _torch_pads(pads), value=fill) if any(pads) else x, kernel, strides, dilations
+    n, added = len(kernel), [0] * len(kernel)
+    for axis in range(n) if node.get("ceil_mode", 0) else ():
+        free = x.shape[2 + axis] + pads[axis] + pads[axis + n] - (kernel[axis] - 1) * dilations[axis] - 1
+        count = math.ceil(free / strides[axis]) + 1
+        # A window that would start in the padding after the image is left out.
+        if (count - 1) * strides[axis] >= x.shape[2 + axis] + pads[axis]:
+            count -= 1
+        added[axis] = max(0, (count - 1) * strides[axis] - free)
+    x = F.pad(x, _torch_pads(pads), value=fill) if any(pads) else x
+    x = F.pad(x, _torch_pads([0] * n + added), value=fill if beyond is None else beyond) if any(added) else x
+    return x, kernel, strides, dilations
 
 
 def _max_pool(node: Node, x: Tensor) -> Tensor:
@@ -99,23 +102,10 @@ def _average_pool(node: Node, x: Tensor) -> Tensor:
     total = function(framed, kernel, strides)
     if framed is x:
         return total
-    # Where padding does not count, divide by the share of real pixels in each window; what the ceiling added never
-    # counts.
-    ones = torch.ones_like(x[:1, :1])
-    if node.get("count_include_pad", 0):
-        pads = _windows(node, x, kernel)[2]
-        ones = F.pad(ones, _torch_pads(pads), value=1.0)
-        ones = F.pad(
-            ones,
-            [
-                value
-                for side in reversed(range(len(kernel)))
-                for value in (0, framed.shape[2 + side] - ones.shape[2 + side])
-            ],
-        )
-    else:
-        ones, *_ = _pool_frame(node, ones, 0.0)
-    return total / function(ones, kernel, strides)
+    # Divide by the share of the pixels in each window that count: padding only where the graph says so, what the
+    # ceiling added never.
+    counted, *_ = _pool_frame(node, torch.ones_like(x[:1, :1]), float(node.get("count_include_pad", 0)), 0.0)
+    return total / function(counted, kernel, strides)
 
 
 def _gemm(node: Node, a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
