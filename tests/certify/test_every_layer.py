@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from almakit.certify import METHODS, certified_radius
-from almakit.certify.backward import bounds, least, margins
+from almakit.certify.backward import bounds, lower_bound, margins
 from almakit.certify.graph import read
 from almakit.certify.intervals import NORMS, Ball
 
@@ -120,7 +120,7 @@ def test_no_point_of_the_ball_crosses_a_bound_of_any_layer(kind: str, seed: int,
 @pytest.mark.parametrize("kind", ["conv", "grouped", "batch-norm", "max-pool", "max-first", "residual"])
 @pytest.mark.parametrize("norm", NORMS)
 def test_windows_give_the_bounds_of_whole_rows(kind: str, norm: str) -> None:
-    from almakit.certify.backward import _least_of_entries
+    from almakit.certify.backward import _lower_bound_of_entries
 
     model = network(kind, 3)
     x = torch.rand(2, 2, 8, 8, dtype=torch.float64)
@@ -136,8 +136,8 @@ def test_windows_give_the_bounds_of_whole_rows(kind: str, norm: str) -> None:
             rows = torch.eye(count, dtype=torch.float64)[entries].reshape(-1, *step.shape)
             for sign in (1.0, -1.0):
                 torch.testing.assert_close(
-                    _least_of_entries(graph, known, index, images, entries, sign),
-                    least(graph, known, {index: sign * rows}, images),
+                    _lower_bound_of_entries(graph, known, index, images, entries, sign),
+                    lower_bound(graph, known, {index: sign * rows}, images),
                 )
                 compared += 1
         assert compared >= 2

@@ -148,14 +148,14 @@ class Positive(Affine):
         return self.function(*before).abs()
 
     def back(self, rows: Tensor, shapes: list[tuple[int, ...]]) -> tuple[list[Tensor], Tensor | float]:
-        wanted = torch.is_grad_enabled()
+        differentiable = torch.is_grad_enabled()
         with torch.enable_grad():
             zeros = [rows.new_zeros(len(rows), *shape).requires_grad_(True) for shape in shapes]
             offset = self.function(*zeros)
             # create_graph: a linear function's gradient is a function of the rows, which slopes and
             # weights in training are behind.
-            carried = torch.autograd.grad(offset, zeros, rows, create_graph=wanted)
-        return list(carried), (rows * offset.detach()).flatten(1).sum(1)
+            gradients = torch.autograd.grad(offset, zeros, rows, create_graph=differentiable)
+        return list(gradients), (rows * offset.detach()).flatten(1).sum(1)
 
 
 def _fitted(rows: Tensor, shape: tuple[int, ...]) -> Tensor:

@@ -12,7 +12,7 @@ from .affine import Affine
 from .graph import Graph, count
 from .intervals import UNIT, Ball, Interval
 from .nonlinear import Choice, Lines, Relu
-from .windows import carried_in_windows
+from .windows import propagate_in_windows
 
 MEMORY = 2**28
 """Bytes of the rows that are carried together; what a bound needs at once is some three times that."""
@@ -34,7 +34,7 @@ class Known:
     sizes: dict[int, Tensor] = field(default_factory=dict)
 
 
-def carried(
+def propagate_backward(
     graph: Graph,
     rows: dict[int, Tensor],
     images: Tensor | None,
@@ -73,7 +73,7 @@ def carried(
     return ended, constant
 
 
-def least(
+def lower_bound(
     graph: Graph,
     known: Known,
     rows: dict[int, Tensor],
@@ -84,12 +84,12 @@ def least(
     """(P,) lower bounds of the rows' values over the balls of ``images``: by linear relaxation down to the image, or
     with ``stop`` over intervals."""
     sizes = known.sizes if graph.outward else None
-    ended, constant = carried(graph, rows, images, known.relaxed, sizes, slopes, stop)
+    ended, constant = propagate_backward(graph, rows, images, known.relaxed, sizes, slopes, stop)
     for index, a in ended.items():
         flat = a.flatten(1)
         interval = known.intervals[index]
         if index == 0:
-            found = known.ball.least(flat, images)
+            found = known.ball.lower_bound(flat, images)
         else:
             found = (flat * interval.middle.flatten(1)[images] - flat.abs() * interval.radius.flatten(1)[images]).sum(1)
         if graph.outward:
@@ -141,7 +141,7 @@ def _prefix(graph: Graph, known: Known, index: int) -> Interval:
     if index not in graph.prefix:
         entries = torch.arange(size, device=known.ball.x.device)
         chunks = entries.split(max(1, 2**25 // max(graph.widest, size)))
-        parts = [carried(graph, {index: _unit_rows(graph, index, part)}, None, {})[0][0] for part in chunks]
+        parts = [propagate_backward(graph, {index: _unit_rows(graph, index, part)}, None, {})[0][0] for part in chunks]
         graph.prefix[index] = torch.cat(parts).flatten(1)
     centre = graph.values(known.ball.x, index)[index]
     fall, rise = (part.reshape(centre.shape) for part in known.ball.spread(graph.prefix[index]))
@@ -158,7 +158,7 @@ def _tightened(graph: Graph, known: Known, index: int, where: Tensor, optimise: 
     lower, upper = interval.lower.flatten(1).clone(), interval.upper.flatten(1).clone()
     for chunk in pairs.split(max(1, MEMORY // (8 * graph.widest))):
         images, entries = chunk.unbind(1)
-        low, high = (_least_of_entries(graph, known, index, images, entries, sign) for sign in (1.0, -1.0))
+        low, high = (_lower_bound_of_entries(graph, known, index, images, entries, sign) for sign in (1.0, -1.0))
         if optimise:
             row = _unit_rows(graph, index, entries)
             low, high = (
@@ -170,17 +170,19 @@ def _tightened(graph: Graph, known: Known, index: int, where: Tensor, optimise: 
     return Interval(lower.reshape(interval.lower.shape), upper.reshape(interval.upper.shape))
 
 
-def _least_of_entries(graph: Graph, known: Known, index: int, images: Tensor, entries: Tensor, sign: float) -> Tensor:
+def _lower_bound_of_entries(
+    graph: Graph, known: Known, index: int, images: Tensor, entries: Tensor, sign: float
+) -> Tensor:
     """(P,) lower bounds of ``sign`` times entry ``entries[p]`` of a step, over the ball of ``images[p]``."""
     shape = graph.steps[index].shape
     local = len(shape) == 3 and shape[1] * shape[2] > 1
     sizes = known.sizes if graph.outward else {}
-    carry = carried_in_windows(graph, index, images, entries, sign, known.relaxed, sizes) if local else None
+    carry = propagate_in_windows(graph, index, images, entries, sign, known.relaxed, sizes) if local else None
     if carry is None:
-        return least(graph, known, {index: sign * _unit_rows(graph, index, entries)}, images)
+        return lower_bound(graph, known, {index: sign * _unit_rows(graph, index, entries)}, images)
     window, rows, constant = carry
     if window is None:
-        return constant + least(graph, known, rows, images)
+        return constant + lower_bound(graph, known, rows, images)
     pixels = known.intervals[0]
     flat = (window.rows * window.axes(tuple(known.ball.x.shape[1:]))[2]).flatten(1)
     centre, lower, upper = (window.look(part, images).flatten(1) for part in (known.ball.x, pixels.lower, pixels.upper))
@@ -189,7 +191,7 @@ def _least_of_entries(graph: Graph, known: Known, index: int, images: Tensor, en
         if graph.outward
         else 0.0
     )
-    return constant + known.ball.least_of(flat, centre, lower, upper, known.ball.radius[images]) - slack
+    return constant + known.ball.lower_bound_of(flat, centre, lower, upper, known.ball.radius[images]) - slack
 
 
 def _unit_rows(graph: Graph, index: int, entries: Tensor) -> Tensor:
@@ -228,13 +230,13 @@ def margins(graph: Graph, known: Known, labels: Tensor, method: str) -> Tensor:
     like = known.intervals[0].lower
     rows = differences(graph, labels, images, rivals, like)
     if method == "crown-alone":
-        return least(graph, known, rows, images).reshape(batch, classes)
-    found = least(graph, known, rows, images, stop=True)
+        return lower_bound(graph, known, rows, images).reshape(batch, classes)
+    found = lower_bound(graph, known, rows, images, stop=True)
     if method != "ibp":
         open_pairs = ((found <= 0) & (rivals != labels[images])).nonzero().flatten()
         for chunk in open_pairs.split(max(1, MEMORY // (8 * graph.widest))):
             rows = differences(graph, labels, images[chunk], rivals[chunk], like)
-            proved = least(graph, known, rows, images[chunk])
+            proved = lower_bound(graph, known, rows, images[chunk])
             if method == "alpha-crown":
                 proved = torch.maximum(proved, _optimised(graph, known, rows, images[chunk]))
             found[chunk] = torch.maximum(found[chunk], proved)
@@ -265,7 +267,7 @@ def _optimised(
                 index: torch.where(unstable[index], free[index], fixed[index]) if index in free else fixed[index]
                 for index in fixed
             }
-            bound = least(graph, known, rows, images, slopes)
+            bound = lower_bound(graph, known, rows, images, slopes)
             ascent.zero_grad()
             (-bound.sum()).backward()
             for slope in free.values():

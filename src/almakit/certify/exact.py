@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from ..errors import BadInput, BadModel, optional
 from .affine import Affine
-from .backward import Known, bounds, carried, differences, margins
+from .backward import Known, bounds, differences, margins, propagate_backward
 from .graph import Graph, count
 from .intervals import NORMS, Ball
 from .nonlinear import Relu
@@ -138,8 +138,8 @@ def _solve_image(made: Certifier, x: Tensor, labels: Tensor, found: float | None
 
 def _most(norm: str, x: Tensor) -> float:
     """The radius at which a ball holds the whole box."""
-    room = torch.maximum(x, 1 - x).double()
-    return float(room.max() if norm == "linf" else room.sum())
+    moves = torch.maximum(x, 1 - x).double()
+    return float(moves.max() if norm == "linf" else moves.sum())
 
 
 def _decided(
@@ -223,7 +223,7 @@ class _Program:
         return coefficients, constant
 
     def _rows(self, rows: dict[int, Tensor]) -> tuple[np.ndarray, np.ndarray]:
-        ended, constant = carried(self.graph, rows, None, {}, stop=True)
+        ended, constant = propagate_backward(self.graph, rows, None, {}, stop=True)
         made = np.zeros((len(constant), self.columns))
         for index, part in ended.items():
             flat = part.flatten(1).numpy()

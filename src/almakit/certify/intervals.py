@@ -57,7 +57,7 @@ class Ball:
         reach = self.radius.reshape(-1, *(1 for _ in self.x.shape[1:]))
         return Interval((self.x - reach).clamp(self.low, self.high), (self.x + reach).clamp(self.low, self.high))
 
-    def least(self, rows: Tensor, images: Tensor) -> Tensor:
+    def lower_bound(self, rows: Tensor, images: Tensor) -> Tensor:
         """(P,) a lower bound of a.x' over the ball of image ``images[p]``, for each row a of ``rows`` (P, pixels).
 
         linf: exact. l2 and l1: by weak duality, so sound for any multiplier; the best one to rounding (l2), or among
@@ -65,20 +65,20 @@ class Ball:
         """
         pixels = self.interval
         centre, lower, upper = (part.flatten(1)[images] for part in (self.x, pixels.lower, pixels.upper))
-        return self.least_of(rows, centre, lower, upper, self.radius[images])
+        return self.lower_bound_of(rows, centre, lower, upper, self.radius[images])
 
-    def least_of(self, rows: Tensor, centre: Tensor, lower: Tensor, upper: Tensor, radius: Tensor) -> Tensor:
-        """``least`` for the pixels (P, n) the rows touch: their values, their intervals' ends, and the radius (P,)."""
+    def lower_bound_of(self, rows: Tensor, centre: Tensor, lower: Tensor, upper: Tensor, radius: Tensor) -> Tensor:
+        """``lower_bound`` for the pixels (P, n) the rows touch: values, interval ends and the radius (P,)."""
         if self.norm == "linf":
             return (rows * ((upper + lower) / 2) - rows.abs() * ((upper - lower) / 2)).sum(1)
-        room = torch.where(rows > 0, centre - lower, upper - centre).clamp_min(0)
-        return (rows * centre).sum(1) - _gain(rows.abs(), room, radius, self.norm)
+        limit = torch.where(rows > 0, centre - lower, upper - centre).clamp_min(0)
+        return (rows * centre).sum(1) - _gain(rows.abs(), limit, radius, self.norm)
 
     def spread(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """How far a.x' can fall and rise over each ball, (B, R) each, for rows a (R, pixels) that are the same for all
         images; l2 and l1 only.
 
-        Pixels that cannot move in the wanted direction do not count; apart from that the box is left to the intervals.
+        Pixels that cannot move in that direction do not count; apart from that the box is left to the intervals.
         """
         radius = self.radius[:, None]
         if self.norm == "l1":
@@ -91,34 +91,34 @@ class Ball:
         ).sqrt()
 
 
-def _gain(slope: Tensor, room: Tensor, radius: Tensor, norm: str) -> Tensor:
-    """(P,) an upper bound of max g.t over 0 <= t <= room, |t| <= radius, for slopes g >= 0 (P, n): min over m >= 0 of
+def _gain(slope: Tensor, limit: Tensor, radius: Tensor, norm: str) -> Tensor:
+    """(P,) an upper bound of max g.t over 0 <= t <= limit, |t| <= radius, for slopes g >= 0 (P, n): min over m >= 0 of
     the Lagrangian's maximum."""
-    whole = (slope * room).sum(1)
+    whole = (slope * limit).sum(1)
     if norm == "l1":
-        # m radius + sum (g - m)+ room: piecewise linear in m, with its kinks at the slopes.
+        # m radius + sum (g - m)+ limit: piecewise linear in m, with its kinks at the slopes.
         top, where = slope.topk(slope.shape[1] if slope.numel() <= FEW else min(TOP, slope.shape[1]), dim=1)
-        filled = room.gather(1, where).cumsum(1) >= radius[:, None]
+        filled = limit.gather(1, where).cumsum(1) >= radius[:, None]
         last = torch.where(filled.any(1), filled.to(torch.int8).argmax(1), top.shape[1] - 1)
         multiplier = top.gather(1, last[:, None])
-        return torch.minimum(whole, multiplier[:, 0] * radius + ((slope - multiplier).clamp_min(0) * room).sum(1))
+        return torch.minimum(whole, multiplier[:, 0] * radius + ((slope - multiplier).clamp_min(0) * limit).sum(1))
     # Any multiplier is sound and the best one's own gradient is zero, so it is found without gradients, and used
     # once with them.
     with torch.no_grad():
-        best = _multiplier(slope.detach(), room, radius)[:, None]
-    step = torch.minimum(slope / best, room)
+        best = _multiplier(slope.detach(), limit, radius)[:, None]
+    step = torch.minimum(slope / best, limit)
     bound = (slope * step - best / 2 * step.square()).sum(1) + best[:, 0] / 2 * radius.square()
     return torch.where(bound < whole, bound, whole)
 
 
-def _multiplier(slope: Tensor, room: Tensor, radius: Tensor) -> Tensor:
+def _multiplier(slope: Tensor, limit: Tensor, radius: Tensor) -> Tensor:
     """(P,) the multiplier of |t|_2 <= radius: it spends what the full pixels leave of the radius on the others; it
     falls, and more of them become full."""
-    fixed = room <= 0
+    fixed = limit <= 0
     for _ in range(30):
-        left = (radius.square() - torch.where(fixed, room, 0.0).square().sum(1)).clamp_min(1e-300)
+        left = (radius.square() - torch.where(fixed, limit, 0.0).square().sum(1)).clamp_min(1e-300)
         multiplier = (torch.where(fixed, 0.0, slope).square().sum(1) / left).sqrt().clamp(1e-150, 1e150)
-        more = (slope >= multiplier[:, None] * room) & ~fixed
+        more = (slope >= multiplier[:, None] * limit) & ~fixed
         if not bool(more.any()):
             break
         fixed = fixed | more

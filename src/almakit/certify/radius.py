@@ -42,15 +42,15 @@ class Certifier:
 
         Refuses a model whose logits for any of the images are not those of its steps.
         """
-        wanted = predict(self.model, x)
-        if not isinstance(wanted, Tensor):
-            wanted = wanted[0] if isinstance(wanted, (tuple, list)) else next(iter(wanted.values()))
-        wanted = wanted.double()
+        logits = predict(self.model, x)
+        if not isinstance(logits, Tensor):
+            logits = logits[0] if isinstance(logits, (tuple, list)) else next(iter(logits.values()))
+        logits = logits.double()
         with torch.no_grad():
             exact = self.graph.values(x.double())[-1]
-        away = (exact - wanted).abs().amax(1)
+        away = (exact - logits).abs().amax(1)
         rounding = OWN_ROUNDING[self.graph.precision] * exact.abs().amax(1)
-        spread = wanted.amax(1) - wanted.amin(1)
+        spread = logits.amax(1) - logits.amin(1)
         if not bool((away <= AGREES[self.graph.precision] * spread + 10 * rounding).all()):
             raise BadModel(
                 f"{self.graph.name} gives other logits than its steps do one image at a time, so its bounds would be "

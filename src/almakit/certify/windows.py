@@ -1,5 +1,5 @@
-"""Rows of coefficients that touch only a window of each image, as a convolution's do: the bounds of ``carried``, some
-ten times faster."""
+"""Rows of coefficients that touch only a window of each image, as a convolution's do: the bounds of
+``propagate_backward``, some ten times faster."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Window:
         return Window(parts[0] + parts[1], self.corner + torch.tensor(starts, device=self.corner.device))
 
 
-def carried_in_windows(
+def propagate_in_windows(
     graph: Graph,
     index: int,
     images: Tensor,
