@@ -1,4 +1,4 @@
-"""Less to say: attacks by default, attacks added to a run, one class as the target, a network of one's own trained."""
+"""Defaults: the usual attacks, attacks added to a run, one class as the target, training your own network."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ with torch.no_grad():
 TINY = ["--model", "mnist/smallcnn-tiny", "--data", "mnist-demo", "--limit", "12", "--batch-size", "6", "--quiet"]
 
 
-def test_the_usual_attacks_without_a_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_usual_attacks_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["run", "--model", "mnist/smallcnn-tiny", "--data", "mnist-demo", "--limit", "4", "--quiet"]) == 0
     (place,) = (tmp_path / "runs").iterdir()

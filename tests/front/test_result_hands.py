@@ -1,4 +1,4 @@
-"""A result has hands: it is indexed, iterated, read off at any radius, drawn, saved, and put together with others."""
+"""Methods of a result: it is indexed, iterated, read off at any radius, drawn, saved, and put together with others."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def test_the_best_of_several(attacked) -> None:
         almakit.best_of([])
 
 
-def test_a_standard_evaluation_has_the_same_hands(attacked, tmp_path: Path) -> None:
+def test_a_standard_evaluation_has_the_same_methods(attacked, tmp_path: Path) -> None:
     model, x, labels, _ = attacked
     found = almakit.standard_evaluation(model, x[:2], labels[:2], norm="L2")
     assert isinstance(found, Result)

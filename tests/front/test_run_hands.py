@@ -1,4 +1,4 @@
-"""A run has hands: opened by its folder, as a pandas frame, at any radius, with its images, its report, in a
+"""Methods of a run: opened by its folder, as a pandas frame, at any radius, with its images, its report, in a
 notebook."""
 
 from __future__ import annotations

@@ -9,12 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from report.made_runs import FOUR, MadeAttack, make_run
+from runs.small_runs import Net, images, small_run
 
 from almakit import Run
 from almakit.cli.main import main
 from almakit.errors import BadInput
-from almakit.report.compare import compare, ratio_of_medians
+from almakit.report import subjects
+from almakit.report.compare import compare, ratio_of_medians, table
 
 
 @pytest.fixture(scope="module")
@@ -101,3 +104,120 @@ def test_exit_code_for_ci(runs: dict[str, Path], capsys: pytest.CaptureFixture[s
     assert (
         len(answer["comparisons"]) == 2 and len(answer["worse"]) == 2 and len(answer["comparisons"][0]["changed"]) == 3
     )
+
+
+class Other(Net):
+    def __init__(self):
+        super().__init__()
+        with torch.no_grad():
+            self.second.bias += 0.05
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """Runs that were attacked: another model, other targets, another seed, other attacks."""
+    root = tmp_path_factory.mktemp("small")
+    attacks = ["alma(steps=12)", "pgd(distance=l2, epsilon=0.3, steps=5)"]
+    settings = {
+        "one": {},
+        "other": {"model": Other()},
+        "targeted": {"targets": "next"},
+        "random": {"targets": "random"},
+        "seed": {"targets": "random", "seed": 1},
+        "ddn": {"attacks": ["ddn(steps=12)", "pgd(distance=l2, epsilon=0.2, steps=5)"], "bits": 8},
+    }
+    return {name: small_run(root / name, **{"attacks": attacks, **more}).folder for name, more in settings.items()}
+
+
+def said(capsys, *arguments):
+    code = main(["compare", *map(str, arguments)])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_the_head_names_both_runs(small, capsys):
+    code, out, _ = said(capsys, small["one"], small["ddn"], "--pair", "alma(steps=12)=>ddn(steps=12)")
+    before, after = out.splitlines()[:2]
+    assert code == 0
+    assert before.startswith(f"before  {small['one']}: python:Net (weights ")
+    assert "on python:arrays, 40 images" in before
+    assert "untargeted, any value in [0, 1]" in before and "untargeted, on the 8-bit grid" in after and "torch" in after
+    _, out, _ = said(capsys, small["one"], small["one"], "--json")
+    answer = json.loads(out)
+    assert answer["before"]["goal"] == "untargeted" and answer["after"]["model"] == "python:Net"
+
+
+def test_other_models_and_goals_are_refused(small, capsys):
+    for name, word in (("other", "models"), ("targeted", "goals")):
+        code, _, err = said(capsys, small["one"], small[name])
+        assert code == 1 and f"--across {word}" in err
+        assert said(capsys, small["one"], small[name], "--across", word)[0] == 0
+    code, _, err = said(capsys, small["random"], small["seed"])
+    assert code == 1 and "aim at different classes" in err, "the same rule, other targets"
+    assert said(capsys, small["random"], small["seed"], "--across", "goals")[0] == 0
+
+
+def test_texts_as_they_were_typed(small, capsys):
+    for typed in ("alma(steps=12)", "alma(distance=l2, steps=12)", "alma( steps = 12 )"):
+        code, out, err = said(capsys, small["one"], small["one"], "--pair", f"{typed}=>alma(steps=12)")
+        assert code == 0 and "alma(distance=l2, steps=12)" in out, err
+    code, _, err = said(capsys, small["one"], small["one"], "--pair", "alma(steps=13)=>alma(steps=12)")
+    assert code == 1 and "the first run has no attack 'alma(steps=13)'; it has alma(distance=l2, steps=12)" in err
+
+
+def test_radii_that_differ_are_refused(small, capsys):
+    code, _, err = said(
+        capsys,
+        small["one"],
+        small["ddn"],
+        "--pair",
+        "pgd(distance=l2, epsilon=0.3, steps=5)=>pgd(distance=l2, epsilon=0.2, steps=5)",
+    )
+    assert code == 1 and "do not look equally far" in err
+    code, _, err = said(
+        capsys, small["one"], small["ddn"], "--pair", "alma(steps=12)=>pgd(distance=l2, epsilon=0.2, steps=5)"
+    )
+    assert code == 1 and "do not look equally far" in err
+
+
+def test_at_a_fixed_radius_there_is_no_ratio_of_medians(small):
+    found = compare(small["one"], small["one"])
+    minimal, fixed = found["comparisons"]
+    assert minimal["ratio_of_medians"] == 1 and math.isnan(fixed["ratio_of_medians"])
+    assert fixed["median"] == [None, None] and fixed["ties"] == 40 and fixed["worse_by"] == 0
+    assert 0 < fixed["success_rate"][0] == fixed["success_rate"][1] < 1
+    assert " - " in table(found)
+
+
+# Images are matched by contents and label.
+
+ATTACK = "ddn(steps=8)"
+
+
+def test_an_image_under_two_labels_is_paired_with_itself(tmp_path: Path) -> None:
+    x, labels = images(8)
+    x[5], labels[5] = x[0], (labels[0] + 1) % 5  # the same pixels: right at first, wrong already the second time
+    x[6], labels[6] = x[1], labels[1]  # and once more in full
+    for name in ("a", "b"):
+        small_run(tmp_path / name, data=(x, labels), attacks=ATTACK, preflight=False)
+    (pair,) = compare(tmp_path / "a", tmp_path / "b")["comparisons"]
+    assert (pair["images"], pair["ties"]) == (8, 8)
+    backwards = (x.flip(0), labels.flip(0))
+    small_run(tmp_path / "c", data=backwards, attacks=ATTACK, preflight=False, batch_size=8)
+    (pair,) = compare(tmp_path / "a", tmp_path / "c")["comparisons"]
+    assert (pair["images"], pair["ties"]) == (8, 8)
+
+
+def test_runs_with_other_labels_are_not_mixed(tmp_path: Path) -> None:
+    x, labels = images(8)
+    other = labels.clone()
+    other[:2] = (labels[:2] + 1) % 5
+    small_run(tmp_path / "a", data=(x, labels), attacks=ATTACK, preflight=False)
+    small_run(tmp_path / "b", data=(x, other), attacks=ATTACK, preflight=False)
+    small_run(tmp_path / "c", data=(x, (labels + 1) % 5), attacks=ATTACK, preflight=False)
+    found = subjects.load([tmp_path / "a", tmp_path / "b"])
+    assert len(found) == len({subject.name for subject in found}) == 2
+    (pair,) = compare(tmp_path / "a", tmp_path / "b")["comparisons"]
+    assert (pair["images"], pair["ties"]) == (6, 6)
+    with pytest.raises(BadInput, match="matched by their contents and labels"):
+        compare(tmp_path / "a", tmp_path / "c")

@@ -248,7 +248,7 @@ def table(comparison: dict[str, Any], show: int = 10) -> str:
             row |= {f"success_{when}": part["success_rate"], f"median_{when}": MEDIAN.read(part)}
         rows.append(row)
     head = [f"{when:<8}{_line(comparison[when])}" for when in ("before", "after")]
-    lines = [*head, "", Table(COLUMNS, rows).text(), "", NOTE]
+    lines = [*head, "", Table(COLUMNS, rows).text(width=120), "", NOTE]
     for one in comparison["comparisons"]:
         if one["changed"] and show:
             which = f", the {show} worst:" if show < len(one["changed"]) else ":"

@@ -477,15 +477,14 @@ def resisting(
     for name in radii:
         if name not in names:
             raise BadInput(f"this run has no attack in {name}; it has {', '.join(names)}.")
-    stands: dict[tuple[int, int], float] = {}
     columns = [column for column in columns_of(run) if column.info in attacks]
-    parts = [Together([column for column in columns if column.info.distance == name]) for name in radii]
-    seen = set.intersection(*(set(part.keys) for part in parts))
-    if not seen:
+    found = []
+    for name, epsilon in radii.items():
+        part = Together([column for column in columns if column.info.distance == name])
+        found.append(dict(zip(part.keys, part.resisting(epsilon).tolist(), strict=True)))
+    finished = sorted(set.intersection(*map(set, found)))
+    if not finished:
         raise StoreError(
             f"{run.folder} has no image yet that attacks in {', '.join(radii)} have finished; resume the run first."
         )
-    for part, epsilon in zip(parts, radii.values(), strict=True):
-        for key, here in zip(part.keys, part.resisting(epsilon), strict=True):
-            stands[key] = here * stands.get(key, 1.0)
-    return mean(np.array([stands[key] for key in sorted(seen)]))
+    return mean(np.array([math.prod(part[key] for part in found) for key in finished]))

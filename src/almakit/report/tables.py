@@ -144,7 +144,7 @@ def run_text(summary: dict[str, Any], verbose: bool = False) -> str:
     if verbose:
         lines += helps(tables) + [f"{part['label']}: {part['attack']}." for part in summary["attacks"]]
     else:
-        lines.append(f"robust: {what} within that distance. Passes and seconds are means. More: --verbose.")
+        lines.append(f"Columns with a radius: {what} within it. Passes and seconds are means. More: --verbose.")
     found = checks([summary], summary["worst_case"])
     return "\n".join(lines + [f"{one.what}: {one.sentence}" for one in found if one.level in (WARN, BAD)])
 

@@ -68,4 +68,4 @@ def matrix_table(made: dict[str, Any]) -> Table:
             {"source": row["source"], "attack": row["label"], "text": row["attack"]}
             | dict(zip(map(str, places), shown, strict=True))
         )
-    return Table(tuple(columns), rows, "Transfer from models to models")
+    return Table(tuple(columns), rows, "Transfer from models to models", kind="transfer")
