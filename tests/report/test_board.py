@@ -100,7 +100,7 @@ def test_different_data_half_done_and_unreadable_folders_are_said(runs, tmp_path
     ("text", "code", "words"),
     [
         ("8/0", 2, "'8/0' is no radius; write a finite number"),
-        ("linf=8/255", 1, "no attack here is in that distance; the attacks have l2"),
+        ("linf=8/255", 1, "no attack here is in it; they have l2"),
     ],
 )
 @pytest.mark.parametrize("verb", ["board", "report"])

@@ -98,7 +98,7 @@ def test_a_report_may_ask_for_others(run, tmp_path, capsys):
     assert (
         main(["report", str(run.folder), "--out", str(tmp_path / "b"), "--no-figures", "--epsilon", "linf=8/255"]) == 1
     )
-    assert "no attack here is in that distance; the attacks have l1, l2" in capsys.readouterr().err
+    assert "no attack here is in it; they have l1, l2" in capsys.readouterr().err
 
 
 def test_without_a_wish_usual_radii_are_chosen(tmp_path):
@@ -118,7 +118,7 @@ def test_bad_radii_are_refused_before_anything_runs(text, tmp_path, capsys):
     flags += ["--out", str(tmp_path / "out")]
     assert main([*flags, f"--epsilon={text}"]) == 2
     assert "epsilon" in capsys.readouterr().err and not (tmp_path / "out").exists()
-    assert main([*flags, "--epsilon", "linf=8/255"]) == 2 and "the attacks have l2" in capsys.readouterr().err
+    assert main([*flags, "--epsilon", "linf=8/255"]) == 2 and "they have l2" in capsys.readouterr().err
 
 
 def test_radii_are_kept_with_the_run_and_may_change(tmp_path):
