@@ -42,15 +42,13 @@ def from_uri(uri: str, trust: bool, normalisation: Normalisation | None, output:
         )
     kind, _, rest = uri.partition(":")
     name, _, file = uri.partition("@")
-    source, at, weights = uri.rpartition("@")
+    source, _, weights = uri.rpartition("@")
     network: Any
     if name in ZOO:
         return _from_zoo(ZOO[name], file, trust, normalisation)
-    if is_user_file(uri) or (at and is_user_file(source)):
-        with_weights = bool(at) and is_user_file(source)
-        network = call(source if with_weights else uri)
-        if with_weights:
-            network = _with_weights(network, source, weights, trust)
+    with_weights = is_user_file(source)
+    if with_weights or is_user_file(uri):
+        network = _with_weights(call(source), source, weights, trust) if with_weights else call(uri)
         if isinstance(network, Classifier):
             return network
         if isinstance(network, type):
