@@ -87,11 +87,11 @@ ROWS = {
     WHOLE: SETTINGS,
     "blocks twice as long": replace(SETTINGS, queries=200),
     "blocks half as long": replace(SETTINGS, queries=50),
-    "hard margin": replace(SETTINGS, warm=1e-3, cold=1e-3),
+    "hard margin": replace(SETTINGS, warm=(1e-3, 1e-3), cold=1e-3),
     "warm to the end": replace(SETTINGS, cold=0.2),
     "no momentum": replace(SETTINGS, momentum=0.0),
     "half the radius": replace(SETTINGS, radius=SETTINGS.radius / 2),
-    "radius kept": replace(SETTINGS, halvings=0.0),
+    "radius kept": replace(SETTINGS, halvings=(0.0, 0.0)),
 }
 IN_NORMS = {
     "no overshoot": replace(SETTINGS, overshoot=1.0),

@@ -17,7 +17,8 @@ from ..tensors import per_image, ranks
 
 @dataclass(frozen=True)
 class Settings:
-    """Every number of the attack. All are free of the scale of images, distances and logits."""
+    """Every number of the attack. All are free of the scale of images, distances and logits; of two, the first is for
+    norms and the second for any other distance."""
 
     queries: int = 100
     """Queries of a block. More queries are further blocks."""
@@ -29,7 +30,7 @@ class Settings:
     """Strides that cross the box together."""
     bisections: int = 3
     """Between the first point outside the class and the clean image."""
-    warm: float = 0.3
+    warm: tuple[float, float] = (0.6, 0.2)
     """First temperature of the soft margin, in standard deviations of the logits."""
     cold: float = 0.02
     """Last temperature."""
@@ -37,7 +38,7 @@ class Settings:
     """Of the boundary's normal."""
     radius: float = 0.4
     """First trust radius, over the largest l2 distance of the walk."""
-    halvings: float = 6.25
+    halvings: tuple[float, float] = (12.5, 6.25)
     """Of the trust radius, in ``queries``."""
     overshoot: float = 1.1
     """Share of the margin that a step makes up for outside the goal; inside it gives up 2 minus that."""
@@ -94,7 +95,7 @@ class SoftWalk(Attack):
             share = queries // blocks if number < blocks - 1 else queries - number * (queries // blocks)
             first = [(nearest, True), (outwards, False)] if number == 0 else []
             starts = block_starts(problem, share, number, first)
-            plan, trial = plan_block(share, usual, len(starts))
+            plan, trial = plan_block(problem, share, usual, len(starts))
             # Each start gets a short walk; every image continues the one that came nearest.
             best: WalkState | None = None
             for point, inside in starts:
@@ -123,7 +124,7 @@ def probe_clean(problem: Problem, total: int) -> tuple[Tensor, Tensor]:
     exact = norm in SOLVERS and total > 1
     # The gradient of the hard margin, where its boundary's distance is exact; of the soft one otherwise.
     hard = query.gradient(problem.goal.margin(query.logits), keep=True) if exact else None
-    slope = soft_gradient(problem, query, query.margin.new_full((len(x),), SETTINGS.warm))
+    slope = soft_gradient(problem, query, query.margin.new_full((len(x),), SETTINGS.warm[norm not in SOLVERS]))
     normal = slope if hard is None else problem.replace_zero_gradients(hard)
     p = 2.0 if norm not in SOLVERS else norm or 1.0  # l0 walks in l1
     tolerance = query.tolerance
@@ -196,17 +197,20 @@ class Plan:
     bisections: int
     halvings: float
     """Of the trust radius, per query."""
+    warm: float
+    """First temperature."""
 
 
-def plan_block(queries: int, usual: int, starts: int) -> tuple[Plan, int]:
+def plan_block(problem: Problem, queries: int, usual: int, starts: int) -> tuple[Plan, int]:
     """The plan of the walks of a block, and the queries of each before the nearest one is chosen.
 
     Args:
+        problem: the images.
         queries: of the block.
         usual: the length of a block when the budget is large.
         starts: how many there are.
     """
-    s, others = SETTINGS, starts - 1
+    s, free, others = SETTINGS, problem.bound.distance.norm not in SOLVERS, starts - 1
     trial = round(queries * s.trial / (1 + others * s.trial)) if others else 0
     walking = queries - others * trial
     plan = Plan(
@@ -214,7 +218,8 @@ def plan_block(queries: int, usual: int, starts: int) -> tuple[Plan, int]:
         strides=strides_across(walking),
         bisections=min(s.bisections, walking // 12),
         # A longer walk ends in a smaller region, but not by as much.
-        halvings=s.halvings / math.sqrt(usual * s.queries),
+        halvings=s.halvings[free] / math.sqrt(usual * s.queries),
+        warm=s.warm[free],
     )
     return plan, trial
 
@@ -291,7 +296,7 @@ def advance(problem: Problem, plan: Plan, state: WalkState, query: Query, index:
     state.max_distance = torch.where(begins, away, torch.maximum(state.max_distance, away))
     # In double precision, since the last bit of a float32 power depends on the place in the batch.
     progress = torch.where(walking, (index - state.started_at) / (plan.queries - state.started_at), 0.0).double()
-    temperature = SETTINGS.warm * torch.exp(progress * math.log(SETTINGS.cold / SETTINGS.warm))
+    temperature = plan.warm * torch.exp(progress * math.log(SETTINGS.cold / plan.warm))
     gradient, momentum = soft_gradient(problem, query, temperature.to(x.dtype)), SETTINGS.momentum
     averaged = per_image(walking & ~begins, x)
     state.normal = torch.where(averaged, momentum * state.normal + (1 - momentum) * gradient, gradient)
@@ -372,7 +377,7 @@ def thin_out(problem: Problem, queries: int) -> None:
         if index == queries - 1:
             break
         phase = index / max(queries - 2, 1)
-        slope = soft_gradient(problem, query, x.new_full((len(x),), s.warm * (s.cold / s.warm) ** phase))
+        slope = soft_gradient(problem, query, x.new_full((len(x),), s.warm[1] * (s.cold / s.warm[1]) ** phase))
         average = s.momentum * average + (1 - s.momentum) * slope / per_image(length(slope, 2).clamp_min(1e-30), x)
         changed = torch.where(
             query.success | ~query.valid, (allowed * (1 - s.fewer)).floor(), (allowed * (1 + s.fewer)).ceil()
