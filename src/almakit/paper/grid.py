@@ -18,24 +18,10 @@ SAMPLES = {"mnist": 10_000, "cifar10": 1000, "imagenet": 1000}
 """How many images the paper used: all of MNIST's test set, the first 1000 of CIFAR-10's, 1000 of ImageNet's validation
 set."""
 
-COSTLY = ("cw", "apgd-t-dlr+search", "lpa+search")
+TITLES = {row["attack"]: row["title"] for row in rows("attacks.csv")}
+COSTLY = tuple(row["attack"] for row in rows("attacks.csv") if row["costly"])
 """Attacks that take a hundred times the passes of the others; with ``--limit`` they get a fifth of its images unless
 ``--costly-limit`` says otherwise."""
-
-TITLES = {
-    "ead": "EAD",
-    "fab": "FAB",
-    "fab-t": "FAB-T",
-    "fmn": "FMN",
-    "bb": "B&B",
-    "alma": "ALMA",
-    "soft-walk": "Soft walk",
-    "cw": "C&W",
-    "ddn": "DDN",
-    "apgd-t-dlr+search": "APGD-T + search",
-    "lpa+search": "LPA + search",
-    "perc-al": "PerC-AL",
-}
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ Key = tuple[str, str, str, str, str]
 
 
 def rows(file: str) -> list[dict[str, str]]:
-    """A table of the package ``almakit.paper``: tables.csv, grid.csv or models.csv."""
+    """A table of the package ``almakit.paper``: tables.csv, grid.csv, attacks.csv or models.csv."""
     text = files("almakit").joinpath("paper").joinpath(file).read_text(encoding="utf-8")
     return list(csv.DictReader(text.splitlines()))
 
