@@ -53,13 +53,12 @@ class DDN(Attack):
         x = problem.x
         low, high = bounds(problem.box, x)
         largest = length(torch.maximum(high, -low), 2)
-        radius = torch.full_like(largest, self.initial_norm or 1.0)
+        radius, one = torch.full_like(largest, self.initial_norm or 1.0), torch.ones_like(largest)
         delta = torch.zeros_like(x)
         query = problem.start()
         for step in range(self.steps - 1):
-            slope = problem.replace_zero_gradients(
-                query.margin_gradient(self._temperature(problem, query, step)), ~query.success
-            )
+            temperature = cooled(problem.goal.spread(query.values), step / self.steps) if self.adaptive else one
+            slope = problem.replace_zero_gradients(query.margin_gradient(temperature), ~query.success)
             steep = length(slope, 2).clamp_min(TINY)
             margin = query.margin if query.all_valid else torch.where(query.valid, query.margin, problem.zero)
             if step == 0 and self.adaptive and self.initial_norm is None:
@@ -77,11 +76,6 @@ class DDN(Attack):
             if self.levels is not None:
                 delta = to_levels(problem.box, x + delta, self.levels) - x
             query = problem.query(x + delta, grad=step < self.steps - 2)
-
-    def _temperature(self, problem: Problem, query: Query, step: int) -> Tensor:
-        if not self.adaptive:
-            return torch.ones_like(query.margin)
-        return cooled(problem.goal.spread(query.values), step / self.steps)
 
     def _change(self, query: Query, margin: Tensor, along: Tensor, step: int) -> Tensor:
         """(B,) the relative change of the radius; ``along`` (B,) is how much the margin falls when delta doubles, to

@@ -58,25 +58,19 @@ class FMN(Attack):
             slope = problem.replace_zero_gradients(query.margin_gradient(temperature), ~query.success)
             margin = query.margin + query.tolerance
             margin = margin if query.all_valid else torch.where(query.valid, margin, problem.zero)
-            radius = torch.minimum(self._radius(problem, query, slope, margin, delta, radius, step, norm), largest)
+            radius = torch.minimum(self._radius(problem, query, slope, margin, delta, radius, step), largest)
             problem.record(step, radius=radius, margin=query.margin, distance=query.distance, success=query.success)
-            moved = self._moved(slope, delta, radius, low, high, problem.box.width, step, norm)
+            moved = self._moved(problem, slope, delta, radius, low, high, step)
             delta = problem.delta_or_backtrack(query, moved, delta)
             if not query.all_valid:
                 radius = torch.where(query.valid, radius, length(delta, norm))
             query = problem.query(x + delta, grad=step < self.steps - 2)
 
     def _radius(
-        self,
-        problem: Problem,
-        query: Query,
-        slope: Tensor,
-        margin: Tensor,
-        delta: Tensor,
-        radius: Tensor,
-        step: int,
-        norm: float,
+        self, problem: Problem, query: Query, slope: Tensor, margin: Tensor, delta: Tensor, radius: Tensor, step: int
     ) -> Tensor:
+        """The radius (B,) of the next projection, from that of the last one."""
+        norm = problem.norm
         change: float | Tensor = cosine_decay(step, self.steps, self.gamma or 0.05, 0.001)
         if self.adaptive and step == 0:
             low, high = bounds(problem.box, problem.x)
@@ -100,20 +94,14 @@ class FMN(Attack):
         return torch.where(query.success, torch.minimum(radius * (1 - change), problem.best_distance), grown)
 
     def _moved(
-        self,
-        slope: Tensor,
-        delta: Tensor,
-        radius: Tensor,
-        low: Tensor,
-        high: Tensor,
-        width: float,
-        step: int,
-        norm: float,
+        self, problem: Problem, slope: Tensor, delta: Tensor, radius: Tensor, low: Tensor, high: Tensor, step: int
     ) -> Tensor:
+        """The next perturbation (B, ...): a step down the slope, projected onto the ball of the ``radius`` (B,)."""
+        norm = problem.norm
         # l1 moves mass between few values: it wants the longer steps.
         first = self.rate or (2.0 if self.adaptive and norm == 1 else 1.0)
         part = cosine_decay(step, self.steps, first, first / 100)
-        rate = torch.full_like(radius, part * width)
+        rate = torch.full_like(radius, part * problem.box.width)
         if not self.adaptive:
             moved = delta - slope * per_image(rate / length(slope, 2).clamp_min(TINY), delta)
             free = torch.full_like(delta, float("inf"))
