@@ -27,6 +27,11 @@ from typing import Any
 
 from runs.small_runs import ATTACKS, SOURCE, contents
 
+from almakit import Run
+from almakit.runs.failures import Corrupt
+from almakit.runs.model import open_model
+from almakit.runs.verify import verify_run
+
 FRAGILE = (
     SOURCE
     + r'''
@@ -133,37 +138,22 @@ class Arena:
     # Judgement.
 
     def judged(
-        self,
-        fault: str,
-        out: Path,
-        before: set[tuple[object, ...]],
-        code: int,
-        said: str,
-        codes: tuple[int, ...],
-        words: str = "",
-        harmed: int = 0,
+        self, fault: str, out: Path, before: Any, code: int, said: str, codes: Any, words: str = "", harmed: int = 0
     ) -> Injected:
         """Looks at what a fault left behind and resumes; ``harmed``: so many chunks the fault itself destroyed."""
         wrong = wrong_rows(out, self.expected)
         lost = max(0, len(before - finished(out)) - harmed)
         again, told = self.run(out)
-        why = (
-            f"exit code {code}: {said[-300:]}"
-            if code not in codes
-            else "a traceback"
-            if "Traceback" in said
-            else f"nothing about {words!r} was said: {said[-300:]}"
-            if words not in said
-            else f"{wrong} wrong rows could be read"
-            if wrong
-            else f"{lost} finished chunks were lost"
-            if lost
-            else f"the resume ended with {again}: {told[-300:]}"
-            if again != 0
-            else "the numbers differ in the end"
-            if contents(out) != self.expected
-            else ""
-        )
+        doubts = {
+            f"exit code {code}: {said[-300:]}": code not in codes,
+            "a traceback": "Traceback" in said,
+            f"nothing about {words!r} was said: {said[-300:]}": words not in said,
+            f"{wrong} wrong rows could be read": wrong,
+            f"{lost} finished chunks were lost": lost,
+            f"the resume ended with {again}: {told[-300:]}": again != 0,
+            "the numbers differ in the end": again == 0 and contents(out) != self.expected,
+        }
+        why = next((reason for reason, doubt in doubts.items() if doubt), "")
         return Injected(fault, lost, said.strip().splitlines()[-1] if said.strip() else "", why)
 
     # Faults.
@@ -230,9 +220,6 @@ class Arena:
 
     def flipped(self) -> Injected:
         """Bytes of a stored chunk change after the run; readers refuse it, a resume computes it again."""
-        from almakit import Run
-        from almakit.runs.failures import Corrupt
-
         out = self.fresh()
         shutil.copytree(self.place / "calm", out)
         file = self.random.choice(sorted(out.rglob("*.safetensors")))
@@ -298,18 +285,15 @@ class Arena:
         out = self.fresh()
         code, said = self.run(out, BREAK=f"{what}:{self.random.randint(25, 120)}")
         again, told = self.run(out)
-        doubt = (
-            unverified(out, f"{self.source}:fragile") if (out / "records.sqlite").is_file() else "nothing was stored"
-        )
-        why = (
-            f"exit code {code}: {said[-300:]}"
-            if code not in (0, 3, 4)
-            else "a traceback"
-            if "Traceback" in said
-            else f"the resume ended with {again}: {told[-300:]}"
-            if again not in (0, 4)
-            else doubt
-        )
+        stored = (out / "records.sqlite").is_file()
+        doubts = {
+            f"exit code {code}: {said[-300:]}": code not in (0, 3, 4),
+            "a traceback": "Traceback" in said,
+            f"the resume ended with {again}: {told[-300:]}": again not in (0, 4),
+            "nothing was stored": not stored,
+        }
+        why = next((reason for reason, doubt in doubts.items() if doubt), "")
+        why = why or unverified(out, f"{self.source}:fragile")
         return Injected(f"model {what}", 0, said.strip().splitlines()[-1] if said.strip() else "", why)
 
     def not_a_number(self) -> Injected:
@@ -320,18 +304,9 @@ class Arena:
 
 
 FAULTS: dict[str, Callable[[Arena], Injected]] = {
-    "killed": Arena.killed,
-    "sigterm": Arena.told,
-    "sigint": Arena.interrupted,
-    "disk": Arena.full_disk,
-    "read-only": Arena.read_only,
-    "flipped": Arena.flipped,
-    "log": Arena.torn_log,
-    "clock": Arena.clock,
-    "raises": Arena.raises,
-    "shape": Arena.wrong_shape,
-    "nan": Arena.not_a_number,
-    "memory": Arena.no_memory,
+    **{"killed": Arena.killed, "sigterm": Arena.told, "sigint": Arena.interrupted, "disk": Arena.full_disk},
+    **{"read-only": Arena.read_only, "flipped": Arena.flipped, "log": Arena.torn_log, "clock": Arena.clock},
+    **{"raises": Arena.raises, "shape": Arena.wrong_shape, "nan": Arena.not_a_number, "memory": Arena.no_memory},
 }
 
 
@@ -362,22 +337,11 @@ def _rows(out: Path, query: str) -> list[tuple[object, ...]]:
 
 def unverified(out: Path, model: str) -> str:
     """Why a stored success is none for the healthy model, or nothing."""
-    from almakit import Run
-    from almakit.runs.model import open_model
-    from almakit.runs.verify import verify_run
-
     run = Run(out)
     for found in verify_run(run, open_model(model, run.spec)):
-        believed = sum(
-            record.claimed and record.fooled
-            for record in run.records
-            if run.attacks[record.attack].text == found.attack
-        )
+        believed = sum(record.claimed and record.fooled for record in run.records_of(found.attack))
         if found.confirmed < believed or found.misreported:
-            return (
-                f"{found.attack}: {believed} successes were recorded, {found.confirmed} hold, {found.misreported} "
-                "distances are wrong"
-            )
+            return f"{found.attack}: {found.confirmed} of {believed} hold, {found.misreported} distances are wrong"
     return ""
 
 

@@ -46,10 +46,8 @@ def until(step: int, sources: list[Path], out: Path | None, told: Path) -> None:
         last = [""]
 
         def statement(text: str) -> None:
-            begins = text.split("(")[0][:24]
-            if (
-                not begins.startswith("SELECT") and "table_info" not in text and begins != last[0]
-            ):  # the rows of one table are one step
+            begins = text.split("(")[0][:24]  # the rows of one table are one step
+            if not begins.startswith("SELECT") and "table_info" not in text and begins != last[0]:
                 last[0] = begins
                 tick()
 
@@ -57,11 +55,8 @@ def until(step: int, sources: list[Path], out: Path | None, told: Path) -> None:
         return db  # type: ignore[no-any-return]
 
     sqlite3.connect = traced  # type: ignore[assignment]
-    sys.addaudithook(
-        lambda event, what: (
-            tick() if event in EVENTS and (event != "open" or int(what[2]) & (os.O_WRONLY | os.O_RDWR)) else None
-        )
-    )
+    writes = lambda event, what: event != "open" or int(what[2]) & (os.O_WRONLY | os.O_RDWR)  # noqa: E731
+    sys.addaudithook(lambda event, what: tick() if event in EVENTS and writes(event, what) else None)
     merge(sources, out)
     watched[0] = False
     told.write_text(str(done[0]))
@@ -109,13 +104,8 @@ class MergeArena:
         why = why or self._wrong(target, before, rows)
         merge(sources, out)
         left = [path.name for path in (*target.rglob(".*"), *self.place.glob(f".{target.name}*"))]
-        why = why or (
-            "the same command did not finish it"
-            if contents(target) != self.expected
-            else f"{left} are left"
-            if left
-            else ""
-        )
+        why = why or ("the same command did not finish it" if contents(target) != self.expected else "")
+        why = why or (f"{left} are left" if left else "")
         shutil.rmtree(target)
         return Injected("merge killed", 0, "", why and f"{way}, step {step}: {why}")
 
@@ -127,13 +117,9 @@ class MergeArena:
     def _wrong(self, target: Path, before: dict[Path, bytes], rows: object) -> str:
         """Why the target is neither as it was nor fully merged."""
         if not before:
-            if not (target / "records.sqlite").is_file():
-                return ""
-            return (
-                ""
-                if contents(target) == self.expected and len(Run(target).records) == 40
-                else "a new folder is there and not whole"
-            )
+            begun = (target / "records.sqlite").is_file()
+            whole = not begun or (contents(target) == self.expected and len(Run(target).records) == 40)
+            return "" if whole else "a new folder is there and not whole"
         kept = {path: content for path, content in before.items() if path.suffix not in (".sqlite", ".lock")}
         changed = [path.name for path, content in kept.items() if not path.is_file() or path.read_bytes() != content]
         if changed:

@@ -164,25 +164,10 @@ def test_settings_of_python_models_are_seen_wherever_they_are_held() -> None:
 
     hooked = Plain()
     hooked.register_forward_pre_hook(lambda module, x: x[0] * 2)
-    models = [
-        Plain(),
-        Other(),
-        Plain(sigma=1.0),
-        Plain(sigma=2.0),
-        Plain(kernel=torch.ones(2)),
-        Plain(kernel=torch.zeros(2)),
-        Plain(sizes=[1, {"a": 2}]),
-        Plain(sizes=[1, {"a": 3}]),
-        hooked,
-        scaled(1.0),
-        scaled(2.0),
-        nn.Dropout(0.1),
-        nn.Dropout(0.2),
-        nn.Sequential(nn.Hardtanh(-1, 1)),
-        nn.Sequential(nn.Hardtanh(-2, 2)),
-        partial(shifted, by=0.1),
-        partial(shifted, by=0.2),
-    ]
+    models = [Plain(), Other(), hooked, scaled(1.0), scaled(2.0), partial(shifted, by=0.1), partial(shifted, by=0.2)]
+    models += [Plain(sigma=1.0), Plain(sigma=2.0), Plain(kernel=torch.ones(2)), Plain(kernel=torch.zeros(2))]
+    models += [Plain(sizes=[1, {"a": 2}]), Plain(sizes=[1, {"a": 3}]), nn.Dropout(0.1), nn.Dropout(0.2)]
+    models += [nn.Sequential(nn.Hardtanh(-1, 1)), nn.Sequential(nn.Hardtanh(-2, 2))]
     hashes = [settings_sha256(model) for model in models]
     assert len(set(hashes)) == len(hashes)
     assert hashes == [settings_sha256(model) for model in models]

@@ -12,7 +12,6 @@ from runs.small_runs import ATTACKS, Failing, Net, contents, images, small_run
 
 from almakit import Run, evaluate
 from almakit.attacks import get
-from almakit.core.oracle import steady
 from almakit.errors import AlmakitError
 from almakit.runs.failures import Refused, SpecChanged, StoreError
 from almakit.runs.merge import merge
@@ -137,19 +136,6 @@ def test_other_batch_sizes_change_nothing_that_matters():
     whole = small_run(None, batch_size=8, dtype="float64", **REAL)
     for size in (1, 7):
         assert_alike(small_run(None, batch_size=size, dtype="float64", **REAL), whole)
-
-
-def test_tiny_batches_are_filled_up_and_gradients_stay_the_images_own():
-    net, sizes = Net().double(), []
-    model = steady(lambda x: (sizes.append(len(x)), net(x))[1], torch.device("cpu"))
-    x = images(2)[0].double().requires_grad_(True)
-    (gradient,) = torch.autograd.grad(model(x).square().sum(), x)
-    (expected,) = torch.autograd.grad(net(x).square().sum(), x)
-    assert sizes == [4] and torch.allclose(gradient, expected, rtol=1e-10, atol=1e-12)
-    assert model(images(5)[0].double()).shape == (5, 5) and sizes == [4, 5]
-    module = Net().eval()
-    wrapped = steady(module, torch.device("cpu"))
-    assert not wrapped.training and next(iter(wrapped.parameters())) is next(module.parameters())
 
 
 def test_auto_records_the_size_it_chose_and_a_resume_keeps_it(tmp_path):

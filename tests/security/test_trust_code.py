@@ -110,15 +110,6 @@ def test_verify_builds_no_attack_a_folder_names(theirs, tmp_path):
     assert main(["verify", str(theirs), "--model", f"{tmp_path / 'mine.py'}:model"]) in (0, 4) and not mark.exists()
 
 
-def test_a_model_that_is_code_comes_from_the_command_line(theirs, tmp_path, capsys):
-    mark = tmp_path / "it-ran"
-    evil = f"{evil_py(tmp_path, mark)}:f"
-    changed(theirs, toml(model=json.dumps(evil)))
-    assert main(["verify", str(theirs)]) == 2 and not mark.exists()
-    assert f"--model {evil}" in capsys.readouterr().err
-    assert main(["verify", str(theirs), "--model", f"{tmp_path / 'mine.py'}:model"]) in (0, 4) and not mark.exists()
-
-
 def test_trust_comes_from_the_command_line(theirs, tmp_path, capsys):
     from security.test_security import evil_checkpoint
 

@@ -87,10 +87,6 @@ def _same(value: Any) -> Any:
     return value
 
 
-def _top_of(text: str) -> Top:
-    return tuple((int(label), float(probability)) for label, probability in json.loads(text))
-
-
 def _tally_of(text: str | None) -> Tally | None:
     rows = None if text is None else [tuple(map(int, row)) for row in json.loads(text)]
     if rows is not None and any(len(row) != 4 or min(row) < 0 or row[3] > min(row[1:3]) for row in rows):
@@ -98,11 +94,15 @@ def _tally_of(text: str | None) -> Tally | None:
     return None if rows is None else tuple((row[0], row[1], row[2], row[3]) for row in rows)
 
 
+def _top_of(text: str) -> Top:
+    return tuple((int(label), float(probability)) for label, probability in json.loads(text))
+
+
 def _mapping_of(text: str) -> dict[str, Any]:
     return dict(json.loads(text))
 
 
-def _history_of(text: str) -> dict[str, list[Any]]:
+def _lists_of(text: str) -> dict[str, list[Any]]:
     return {str(name): list(values) for name, values in json.loads(text).items()}
 
 
@@ -116,8 +116,14 @@ KINDS: list[tuple[Any, str, bool, Callable[[Any], Cell], Callable[[Cell], Any]]]
     (float | None, "REAL", False, finite, _same),
     (Top, "TEXT", True, lambda value: json.dumps(value, allow_nan=False), _top_of),
     (Tally | None, "TEXT", False, lambda value: None if value is None else json.dumps(value), _tally_of),
-    (dict[str, Any], "TEXT", True, lambda value: json.dumps(value, sort_keys=True), _mapping_of),
-    (dict[str, list[Any]], "TEXT", True, lambda value: json.dumps(value, allow_nan=False), _history_of),
+    (
+        dict[str, Any],
+        "TEXT",
+        True,
+        lambda value: json.dumps(value, sort_keys=True),
+        lambda text: dict(json.loads(text)),
+    ),
+    (dict[str, list[Any]], "TEXT", True, lambda value: json.dumps(value, allow_nan=False), _lists_of),
     (dict[str, float | None], "REAL", False, finite, _same),
 ]
 """Type of a field, SQL type, whether the cell always has a value, how it is written and read. An infinite distance is
@@ -135,7 +141,7 @@ def columns(of: Any) -> tuple[Column, ...]:
         for mark in (mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Stored)):
             kind, required, write, read = next(kind[1:] for kind in KINDS if kind[0] == hint.__origin__)
             if mark.empty is not None:
-                required, write, read = True, _or_number(mark.empty), _none_below_zero
+                required, write, read = True, _or(mark.empty), lambda cell: None if cell < 0 else cell
             parts: list[tuple[str | None, str]] = [part.partition(": ")[::2] for part in mark.columns]
             for key, meaning in parts or [(None, mark.meaning)]:
                 own = key or mark.name or name
@@ -143,12 +149,8 @@ def columns(of: Any) -> tuple[Column, ...]:
     return tuple(found)
 
 
-def _or_number(empty: int) -> Callable[[Any], Cell]:
+def _or(empty: int) -> Callable[[Any], Cell]:
     return lambda value: empty if value is None else value
-
-
-def _none_below_zero(value: Cell) -> Any:
-    return None if value < 0 else value
 
 
 def names(of: type) -> list[str]:
