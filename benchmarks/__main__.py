@@ -24,6 +24,7 @@ quality kwta | trains the k-WTA network among the subjects | 5 min | mnist-kwta.
 walk ablation | what each piece of the soft walk is worth | hours | ablation.json | figures/ablation.md
 walk sealed | the soft walk on networks nothing was chosen on | hours | sealed.json | figures/sealed.md
 walk spread | how much rounding moves its distances | 20 min | spread.json | figures/spread.md
+walk cost | its processor time outside the model | 2 min
 walk picture | its picture in two dimensions | 10 s | | pictures/walk.png
 walk pool | a table of the pool's networks, or their training | minutes each
 baselines networks | other papers' attacks beside other libraries' | hours | baselines.json | figures/parity.md

@@ -1,15 +1,15 @@
-"""The default attack on networks nobody has tuned anything on: the pool's fresh ones, or its sealed half, against every
-other attack at the same counted budget.
+"""The default attack on networks nobody has tuned anything on, against the strongest other attacks at the same counted
+budget.
 
-    python -m benchmarks walk sealed   l1, l2, linf at 40 and 100 queries, l0 at 100; what is kept is not run again
-    python -m benchmarks walk sealed --budgets 1000 --images 8 --attacks soft-walk,fmn,bb
-    python -m benchmarks walk sealed --peers   adv-lib's and foolbox's attacks (where they are installed)
-    python -m benchmarks walk sealed --part sealed   the half that was run twice
+    python -m benchmarks walk sealed   l0, l1, l2, linf at 100, 40 and 300 queries; what is kept is not run again
+    python -m benchmarks walk sealed --networks mnist-pruned --budgets 1000 --images 8 --attacks soft-walk,fmn
+    python -m benchmarks walk sealed --networks cifar10/resnet20 --distances l0 --budgets 100 --images 12
+    python -m benchmarks walk sealed --networks mnist/smallcnn --distances l2,l1 --attacks soft-walk --images 100
     python -m benchmarks walk sealed --table --docs
 
-Nothing may be chosen by these figures. The images are the first of the test sets. A budget of N is N forwards and N
-backwards for each image, which the problem itself enforces; other libraries' attacks get N steps and take as many
-passes as they take. A figure is the geometric mean of the other attack's distance over the soft walk's on images both
+The networks are the pool's part sealed-2, or those of the zoo that are named. Nothing may be chosen by these figures.
+The images are the first of the test sets. A budget of N is N forwards and N backwards for each image, which the problem
+itself enforces. A figure is the geometric mean of the other attack's distance over the soft walk's on images both
 succeed on, with its standard error: above 1 the soft walk is ahead.
 """
 
@@ -17,156 +17,170 @@ from __future__ import annotations
 
 import argparse
 import math
+from itertools import product
 
 from almakit import attacks
 from almakit.core import Attack
-from benchmarks import common, peers
+from benchmarks import common, subjects
 from benchmarks.pool import networks
 from benchmarks.quality import attacks as quality
 
-OURS = quality.OURS
-BUDGETS = {"l1": (40, 100), "l2": (40, 100), "linf": (40, 100), "l0": (100,)}
-PEERS = {
-    **quality.PEERS,
-    "linf": {
-        "adv-lib fmn": peers.adv_lib("fmn", norm=math.inf),
-        "adv-lib fab": peers.adv_lib("fab", "n_iter", norm=math.inf),
-        "adv-lib pdpgd": peers.adv_lib("pdpgd", "num_steps", norm=math.inf),
-        "foolbox fmn": peers.foolbox("LInfFMNAttack"),
-        "foolbox deepfool": peers.foolbox("LinfDeepFoolAttack"),
-        "foolbox bb": peers.foolbox_from_others("LinfinityBrendelBethgeAttack"),
-    },
+OURS, PART = quality.OURS, "sealed-2"
+RIVALS = {
+    "l0": ("sigma-zero", "fmn", "vfga", "pdpgd"),
+    "l1": ("fmn", "bb", "pdpgd", "apgd + search", "ead"),
+    "l2": ("ddn", "fmn", "bb", "alma", "fab", "superdeepfool", "tr"),
+    "linf": ("fmn", "apgd + search", "pdpgd", "bb", "tr"),
 }
-# Attacks at a fixed radius find the smallest one by search: a try that succeeds stops at once, so an eighth of the
+# APGD works at a fixed radius, the smallest is found by search: a try that succeeds stops at once, so an eighth of the
 # budget goes into one that fails.
-SEARCHES = {
-    "apgd + search": "search(attack=apgd(distance={distance}, steps={steps}), halvings=14)",
-    "apgd-t + search": "search(attack=apgd(distance={distance}, steps={steps}, loss=targeted-dlr, rivals=2), "
-    "halvings=14)",
-}
+SEARCH = "search(attack=apgd(distance={distance}, steps={steps}), halvings=14)"
+PAPERS = ("mnist/smallcnn", "mnist/smallcnn-ddn", "mnist/smallcnn-trades")
+FAR = (1.1, 1.5)
 
 
 def build(name: str, distance: str, budget: int) -> Attack | None:
-    if name in SEARCHES:
-        return (
-            attacks.get(SEARCHES[name].format(distance=distance, steps=max(2, budget // 8)))
-            if distance == "linf"
-            else None
-        )  # type: ignore[return-value]
+    if name == "apgd + search":
+        return attacks.get(SEARCH.format(distance=distance, steps=max(2, budget // 8)))  # type: ignore[return-value]
     return quality.build(name, distance, budget)
 
 
 def measure(results: common.Results, args: argparse.Namespace) -> None:
-    wanted = args.attacks.split(",") if args.attacks else []
-    ours = wanted or [OURS, *[name for name in quality.candidates() if name != OURS], *SEARCHES]
-    for distance in args.distances.split(","):
-        for budget in [int(text) for text in args.budgets.split(",") if text] or BUDGETS[distance]:
-            for name in (
-                [name for name in PEERS.get(distance, {}) if not wanted or name in wanted] if args.peers else ours
-            ):
-                if not args.peers and build(name, distance, budget) is None:
-                    continue
-                for network in networks.halves()[args.part]:
-                    key = f"{network}|{distance}|{name}|{budget}|{args.images}"
-                    if key not in results.cells:
-                        results.keep(key, one(network, distance, name, budget, args.images))
-                        print(
-                            key,
-                            results.cells[key]["asr"],
-                            results.cells[key]["median"],
-                            f"{results.cells[key]['seconds']:.1f} s",
-                            flush=True,
-                        )
+    names = args.networks.split(",") if args.networks else networks.halves()[PART]
+    for budget, network, distance in product(map(int, args.budgets.split(",")), names, args.distances.split(",")):
+        for name in args.attacks.split(",") if args.attacks else (OURS, *RIVALS[distance]):
+            key = f"{network}|{distance}|{name}|{budget}|{args.images}"
+            if key not in results.cells:
+                cell = one(network, distance, name, budget, args.images)
+                results.keep(key, cell)
+                print(key, cell["asr"], cell["median"], f"{cell['seconds']:.1f} s", flush=True)
 
 
 def one(network: str, distance: str, name: str, budget: int, count: int) -> common.Cell:
-    model, (x, labels) = networks.load(network, sealed=True), networks.images(network, range(count))
-    if name in PEERS.get(distance, {}):
-        return common.run_peer(PEERS[distance][name], model, x, labels, budget, distance, 64)
+    if "/" in network:
+        model, (x, labels) = subjects.network(network), subjects.images(network, count)
+    else:
+        model, (x, labels) = networks.load(network, sealed=True), networks.images(network, range(count))
     attack = build(name, distance, budget)
     assert attack is not None, f"{name} does not do {distance}"
-    return common.run_ours(attack, model, x, labels, 64, budget)
+    return common.run_ours(attack, model, x, labels, 128, budget)
 
 
-def ratios(results: common.Results, part: str, distance: str, attack: str, budget: int) -> dict[str, list[float]]:
-    """By network, the other attack's distances over the soft walk's."""
-    pairs = {name: _pair(results, name, distance, attack, budget) for name in networks.halves()[part]}
-    found = {name: common.paired(*pair) for name, pair in pairs.items() if pair is not None}
-    return {name: values for name, values in found.items() if len(values) > 1}
+Case = tuple[str, str, int]
+"""Network, distance and budget."""
 
 
-def overall(results: common.Results, part: str, distance: str, attack: str, budget: int) -> str:
-    """The geometric mean over networks."""
-    found = ratios(results, part, distance, attack, budget)
-    means = [common.geometric_mean(values) for values in found.values()]
-    return f"{common.geometric_mean(means):.3f}" if means else "–"
+def cases(results: common.Results) -> dict[Case, dict[str, common.Cell]]:
+    """The cells of each case by attack, on the first images that the soft walk and the attack both have."""
+    found: dict[Case, dict[str, common.Cell]] = {}
+    for key, cell in results.cells.items():
+        network, distance, attack, budget, _ = key.split("|")
+        kept = found.setdefault((network, distance, int(budget)), {})
+        if attack not in kept or len(cell["distances"]) > len(kept[attack]["distances"]):
+            kept[attack] = cell
+    return {case: cells for case, cells in found.items() if OURS in cells}
 
 
-def kinds(results: common.Results, part: str) -> list[tuple[str, int, str]]:
-    found = {
-        (distance, int(budget), attack)
-        for name, distance, attack, budget, _ in (key.split("|") for key in results.cells)
-        if name in networks.halves()[part]
-    }
-    return sorted(kind for kind in found if kind[2] != OURS)
+def rivals(cells: dict[str, common.Cell]) -> dict[str, tuple[float, float]]:
+    """Of each other attack the mean ratio to the soft walk with its error."""
+    pairs = {name: common.paired(*common.first_images(cell, cells[OURS])) for name, cell in cells.items()}
+    return {name: common.mean_and_error(values) for name, values in pairs.items() if name != OURS and len(values) > 1}
 
 
-def means(results: common.Results, part: str) -> str:
-    """Attacks by distances and budgets: the geometric mean over all networks."""
-    columns = sorted({(distance, budget) for distance, budget, _ in kinds(results, part)})
-    names = sorted({attack for _, _, attack in kinds(results, part)})
-    head = ["attack ", *[f"{distance}, {budget}" for distance, budget in columns]]
-    return common.markdown(
-        head,
-        [[name, *[overall(results, part, distance, name, budget) for distance, budget in columns]] for name in names],
-    )
+def missed(cells: dict[str, common.Cell]) -> tuple[int, int]:
+    """How many images the soft walk missed that another attack found, and all others missed that it found."""
+    ours = cells[OURS]["distances"]
+    others = [cell["distances"] for name, cell in cells.items() if name != OURS]
+    alone = [
+        (value is None, all(row[place] is None for row in others if place < len(row)))
+        for place, value in enumerate(ours)
+    ]
+    return sum(a and not b for a, b in alone), sum(b and not a for a, b in alone)
+
+
+def table(results: common.Results) -> str:
+    """One row for each case, one column for each other attack."""
+    names = sorted({name for group in RIVALS.values() for name in group})
+    rows = []
+    for (network, distance, budget), cells in sorted(cases(results).items()):
+        found = rivals(cells)
+        if found:
+            shown = ["{:.3f} ± {:.3f}".format(*found[name]) if name in found else "–" for name in names]
+            count = str(len(cells[OURS]["distances"]))
+            rows.append([network, distance, str(budget), count, "{} / {}".format(*missed(cells)), *shown])
+    head = ["network ", "distance ", "queries", "images", "missed: soft walk / others", *names]
+    return common.markdown(head, rows)
+
+
+def standing(results: common.Results) -> str:
+    """By distance and budget: on how many networks another attack is ahead by more than 1 % and two standard errors,
+    and which."""
+    groups: dict[tuple[str, int], list[tuple[str, dict[str, tuple[float, float]]]]] = {}
+    for (network, distance, budget), cells in sorted(cases(results).items()):
+        if rivals(cells):
+            groups.setdefault((distance, budget), []).append((network, rivals(cells)))
+    rows = []
+    for (distance, budget), found in groups.items():
+        ahead = [
+            f"{network}: {name} {mean:.3f} ± {error:.3f}"
+            for network, others in found
+            for name, (mean, error) in others.items()
+            if mean < 0.99 and mean + 2 * error < 1
+        ]
+        best = [min(others.values())[0] for _, others in found]
+        rows.append(
+            [distance, str(budget), str(len(found)), f"{common.geometric_mean(best):.3f}", "; ".join(ahead) or "none"]
+        )
+    head = [
+        "distance ",
+        "queries",
+        "networks",
+        "best other attack of each, mean",
+        "ahead by more than 1 % and two errors ",
+    ]
+    return common.markdown(head, rows)
+
+
+def tail(results: common.Results) -> str:
+    """The share of images whose distance is more than so many times the smallest of all other attacks."""
+    ratios: dict[tuple[str, int], list[float]] = {}
+    for (_, distance, budget), cells in sorted(cases(results).items()):
+        count = min(len(cell["distances"]) for cell in cells.values())
+        others = [cell["distances"] for name, cell in cells.items() if name != OURS]
+        for place, value in enumerate(cells[OURS]["distances"][:count]):
+            best = min((row[place] for row in others if row[place] is not None), default=0.0)
+            if best:
+                ratios.setdefault((distance, budget), []).append(math.inf if value is None else value / best)
+    rows = [
+        [
+            *map(str, group),
+            str(len(values)),
+            *(f"{100 * sum(value > far for value in values) / len(values):.1f} %" for far in FAR),
+        ]
+        for group, values in ratios.items()
+    ]
+    return common.markdown(["distance ", "queries", "images", *(f"farther than {far} times" for far in FAR)], rows)
+
+
+def papers(results: common.Results) -> str:
+    """The soft walk over ALMA with 1000 steps on the paper's networks."""
+    rows = []
+    for (network, distance, budget), cells in sorted(cases(results).items()):
+        count = len(cells[OURS]["distances"])
+        reference = quality.reference(results, network, distance, count) if network in PAPERS else None
+        if reference is not None:
+            ratio = common.mean_and_error(common.paired(cells[OURS], reference[1]))
+            rows.append([network, distance, str(budget), str(count), "{:.3f} ± {:.3f}".format(*ratio), reference[0]])
+    return common.markdown(["network ", "distance ", "queries", "images", "soft walk / ALMA 1000", "ALMA is "], rows)
 
 
 def sections(results: common.Results, args: argparse.Namespace) -> dict[str, str]:
-    found = {}
-    for part in ("fresh", "sealed") if args.docs else (args.part,):
-        found |= {part: table(results, part), f"{part} means": means(results, part)}
-    return found
-
-
-def table(results: common.Results, part: str) -> str:
-    """One row for each distance, budget and other attack: the ratio on each network and how many images each missed
-    that the other found."""
-    names, lines = networks.halves()[part], []
-    for distance, budget, attack in kinds(results, part):
-        cells, missed, ours_missed, found = [], 0, 0, ratios(results, part, distance, attack, budget)
-        for name in names:
-            pair = _pair(results, name, distance, attack, budget)
-            for theirs, ours in zip(pair[0]["distances"], pair[1]["distances"], strict=True) if pair else ():
-                missed += theirs is None and ours is not None
-                ours_missed += ours is None and theirs is not None
-            cells.append("{:.2f} ± {:.2f}".format(*common.mean_and_error(found[name])) if name in found else "–")
-        mean = overall(results, part, distance, attack, budget)
-        lines.append([distance, str(budget), attack, f"**{mean}**", f"{missed} / {ours_missed}", *cells])
-    return common.markdown(["distance ", "budget", "attack ", "all", "missed alone: it / soft walk", *names], lines)
-
-
-def _pair(
-    results: common.Results, name: str, distance: str, attack: str, budget: int
-) -> tuple[common.Cell, common.Cell] | None:
-    """The other attack's cell and the soft walk's on the same first images; None where one is missing."""
-    found = []
-    for which in (attack, OURS):
-        counts = [
-            int(key.rsplit("|", 1)[1])
-            for key in results.cells
-            if key.startswith(f"{name}|{distance}|{which}|{budget}|")
-        ]
-        if not counts:
-            return None
-        found.append(results.cells[f"{name}|{distance}|{which}|{budget}|{max(counts)}"])
-    return common.first_images(*found)
+    return {"standing": standing(results), "tail": tail(results), "paper": papers(results), "each": table(results)}
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--part", default="fresh", choices=("fresh", "sealed"), help="of the pool")
-    parser.add_argument("--distances", default="linf,l2,l1,l0")
-    parser.add_argument("--budgets", default="", help="comma-separated numbers; default 40 and 100")
-    parser.add_argument("--attacks", default="", help="default: all that minimise, and APGD with search in linf")
+    parser.add_argument("--networks", default="", help=f"comma-separated; default: the pool's part {PART}")
+    parser.add_argument("--distances", default="l0,l1,l2,linf")
+    parser.add_argument("--budgets", default="100,40,300", help="comma-separated numbers of queries")
+    parser.add_argument("--attacks", default="", help="default: the soft walk and the strongest others of each norm")
     parser.add_argument("--images", type=int, default=24)
-    parser.add_argument("--peers", action="store_true", help="run other libraries' attacks instead of ours")
