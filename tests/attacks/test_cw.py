@@ -85,7 +85,6 @@ def test_perceptual_distances(distance: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "cw",
         "cw(steps=1000, searches=4)",
         "cw(distance=linf, steps=1000, searches=5)",
         "cw(distance=l1, steps=1000, searches=5)",
