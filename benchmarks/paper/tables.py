@@ -193,15 +193,14 @@ def page() -> str:
         "",
         "<!-- Written by benchmarks/paper/tables.py from benchmarks/results/reproduce-*.json; do not edit. -->",
         "",
-        "Every number here comes from a run folder of `almakit reproduce`; its summary is kept in "
-        "`benchmarks/results/reproduce-*.json` with the hashes of "
-        "specification, weights and images, and the commands at the end of each section make it again. Success and "
-        "median are over all images: "
-        "already wrong counts 0, nothing found infinite; – is a median that is not defined because fewer than half of "
-        "the images were fooled. "
-        "Forwards and backwards are per attacked image. The attacks have the settings of the paper's runs, which are "
-        "not almakit's defaults; the soft walk and B&B, which the paper does not have, stand beside them. The paper's "
-        "figures are of all 10 000 MNIST test images, and of 1000 images of CIFAR-10 and ImageNet.",
+        "Every number comes from a run folder of `almakit reproduce`. Summaries are stored in "
+        "`benchmarks/results/reproduce-*.json` with the hashes of specification, weights and images; the commands "
+        "at the end of each section repeat the runs. Success and median are over all images: a misclassified clean "
+        "image has distance 0, a failure an infinite one; – is a median that is not defined, because fewer than "
+        "half of the images were fooled. Forwards and backwards are per attacked image. The attacks have the "
+        "settings of the paper's runs, which are not almakit's defaults. The soft walk and B&B are added; the paper "
+        "does not have them. The paper's numbers are of all 10 000 MNIST test images, and of 1000 images of "
+        "CIFAR-10 and ImageNet.",
         "",
     ]
     for dataset in DATASETS:
@@ -230,15 +229,15 @@ def page() -> str:
             parts += [
                 "### Line by line against the paper",
                 "",
-                "The interval is the 95 % bootstrap interval of our median over our images. With few images it is "
-                "wide, and that the paper's figure lies inside it says little. *Without ease* is the ratio divided by "
-                "what ALMA's median on as many first images is of its median on all 10 000 (same network and distance, "
-                "100 iterations, where that was run).",
+                "The interval is the 95 % bootstrap interval of almakit's median over its images. With few images "
+                "it is wide and often contains the paper's number. *Without ease* is the ratio divided by that of "
+                "ALMA's medians on the same number of first images and on all 10 000 (same network and distance, "
+                "100 iterations, if that was run).",
                 "",
                 judged(entries),
                 "",
             ]
-        parts += ["Again:", "", "```", *commands(dataset, entries), "```", ""]
+        parts += ["To repeat these runs:", "", "```", *commands(dataset, entries), "```", ""]
     return "\n".join(parts)
 
 
