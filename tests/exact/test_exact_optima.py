@@ -90,3 +90,8 @@ def test_others_are_within_10_percent_in_the_median(name: str, distance: str) ->
 def test_alma_is_within_5_percent_in_the_median(distance: str) -> None:
     found = ratios(f"alma(distance={distance}, steps=1000)", distance)
     assert bool(torch.isfinite(found).all()) and float(found.median()) <= 1.05, found
+
+
+def test_the_soft_walk_is_within_1_percent_in_the_mean_in_linf() -> None:
+    found = ratios("soft-walk(distance=linf, steps=100)", "linf")
+    assert float(found.mean()) <= 1.01, found
