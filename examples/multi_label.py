@@ -1,5 +1,4 @@
-"""Several labels per image: how small a change makes a network wrong about *any* of an image's labels, and about *all*
-of them?"""
+"""Multi-label classification: the smallest change that makes *any* of an image's labels wrong, or *all* of them."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ from torch import nn
 import almakit
 
 x, digits = almakit.data.load("mnist-demo").tensors()
-# Three labels of a digit: even, five or more, written with a closed loop.
+# Three labels of a digit: it is even, it is at least five, it has a closed loop.
 truth = torch.stack([digits % 2 == 0, digits >= 5, torch.isin(digits, torch.tensor([0, 6, 8, 9]))], 1)
 
 torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""A number instead of a class: the smallest change that moves a network's answer by more than a given amount."""
+"""Regression: the smallest change that moves a network's output by more than a given amount."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import nn
 import almakit
 
 x, _ = almakit.data.load("mnist-demo").tensors()
-# What is estimated: how far to the right the ink of a digit lies, in pixels from the middle.
+# The network estimates the horizontal centre of a digit, in pixels from the middle of the image.
 columns = torch.arange(28.0) - 13.5
 truth = (x * columns).sum((1, 2, 3)) / x.sum((1, 2, 3))
 
@@ -27,6 +27,6 @@ for side in ("either", "up"):
     result = almakit.attack(network, x[:16], goal=goal, distance="linf", steps=50)
     print(f"off by 3 pixels ({side}): {result.success_rate:.0%} of the images, median linf {result.median:.4f}")
 
-# Any function of the outputs is a goal: here "further right than 3", negative where it is reached.
+# Any function of the outputs is a goal: here "estimate above 3", with a margin that is negative if it is reached.
 result = almakit.attack(network, x[:16], goal=lambda outputs: 3 - outputs[:, 0], distance="linf", steps=50)
 print(f"right of 3 by a function of one's own: median linf {result.median:.4f}")

@@ -1,4 +1,4 @@
-"""A class for every pixel: the smallest change after which a share of an image's pixels is wrong."""
+"""Segmentation: the smallest change that makes a share of an image's pixels wrong."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ counted = maps != IGNORED
 
 
 def wrong(images: torch.Tensor) -> torch.Tensor:
-    """(B,) the share of the labelled pixels that get another class than theirs."""
+    """The share of the labelled pixels that are misclassified, shape (B,)."""
     with torch.no_grad():
         return ((model(images).argmax(1) != maps) & counted).flatten(1).sum(1) / counted.flatten(1).sum(1)
 

@@ -1,5 +1,5 @@
-"""A table: rows of features in units of their own, some whole, some that nobody can change. The smallest change of the
-others that turns a decision."""
+"""Tabular data: features in their own units, some of them integers or fixed. The smallest change of the other features
+that changes a decision."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import nn
 
 import almakit
 
-# Made-up applicants; granted where income and employment outweigh debt.
+# Synthetic applicants; a credit is granted if income and employment outweigh debt.
 generator = torch.Generator().manual_seed(0)
 low, high = torch.tensor([18.0, 10.0, 0.0, 0.0]), torch.tensor([80.0, 90.0, 40.0, 30.0])
 people = (low + (high - low) * torch.rand(300, 4, generator=generator)).round(decimals=1)
@@ -25,7 +25,7 @@ with file.open("w", newline="") as out:
     writer.writerow(["age", "income", "debt", "years employed", "granted"])
     writer.writerows([*row, int(y)] for row, y in zip(people.tolist(), granted, strict=True))
 
-# A network for the table's own units: what it normalises by is its own affair.
+# The network receives the table's own units and normalises them itself.
 torch.manual_seed(0)
 network = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 2))
 optimiser = torch.optim.Adam(network.parameters(), 2e-2)

@@ -1,5 +1,5 @@
-"""Two towers, as in CLIP: an image is what the nearest prompt says. The prompts here are the mean embeddings of other
-digits of a class."""
+"""A two-tower model, as in CLIP: an image has the class of the nearest prompt. In this example, prompts are mean
+embeddings of other digits of a class."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ x, digits = almakit.data.load("mnist-demo").tensors()
 
 
 def image_tower(images: torch.Tensor) -> torch.Tensor:
-    """Embeddings (B, 64): what the network knows before its last layer."""
+    """Embeddings of shape (B, 64): the activations before the last layer."""
     features = model.network.feature_extractor(images).flatten(1)
     return model.network.classifier[:-1](features)
 
