@@ -1,4 +1,4 @@
-"""Certified radii for the images of a run: chunk by chunk into its folder, so that what was stopped goes on."""
+"""Certified radii for the images of a run, stored chunk by chunk in its folder, so that an interrupted call resumes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .store.records import ImageInfo, Record
 
 ALL_METHODS = (*METHODS, "exact")
 CHUNK = {"exact": 1}
-"""Images that are certified and written together; other methods: 16."""
+"""By method, the number of images that are certified and written together; 16 for other methods."""
 
 
 def certify_run(
@@ -30,7 +30,7 @@ def certify_run(
     progress: Progress | None = None,
 ) -> None:
     """Certifies a run's images in the distances of its attacks (or in ``norms``), checks every success against the
-    radii; summary.json is then to be written anew."""
+    radii. The caller must write summary.json again."""
     if method not in ALL_METHODS:
         raise BadInput(f"there is no bound called {method!r}; choose {', '.join(ALL_METHODS)}.")
     if run.spec.targets is not None:
@@ -63,7 +63,7 @@ def certify_run(
 def radii_of(
     run: RunFolder, subject: Subject, images: Sequence[ImageInfo], norm: str, method: str, seconds: float = 60.0
 ) -> dict[int, float]:
-    """The certified radii of ``images`` by their index in the run; the arguments are those of ``certify_run``."""
+    """The certified radii of ``images`` by their index in the run. The arguments are those of ``certify_run``."""
     x = torch.from_numpy(run.originals([info.index for info in images])).to(torch.float32)
     labels = torch.tensor([info.label for info in images])
     nearest = torch.tensor([_nearest(run.records, info.index, norm) for info in images], dtype=torch.float64)

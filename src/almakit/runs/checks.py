@@ -1,5 +1,5 @@
-"""Checks before a run begins: preflight of model, surrogate and goal on the first images, the batch size, and what an
-attack costs."""
+"""Checks before a run begins: preflight of model, surrogate and goal on the first images, the batch size, and the cost
+of an attack."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def at_a_time(sample: Chunk) -> int:
 
 
 def check(job: Job, request: Request) -> list[tuple[str, str, str, str]]:
-    """Preflight's findings about the model and its surrogate, which are also shown. Raises ``Refused`` for refusals
-    that are not allowed."""
+    """Show and return preflight's findings about the model and its surrogate. Raises ``Refused`` for a refusal that the
+    user has not allowed."""
     if not request.preflight:
         return [("preflight-skipped", "warn", "Preflight was skipped.", "Leave preflight on.")]
     sample, allow, findings = looked_at(job.dataset), job.spec.allow, list[Finding]()
@@ -55,7 +55,7 @@ def check(job: Job, request: Request) -> list[tuple[str, str, str, str]]:
         if subject is None:
             continue
         gradients = needed and (job.surrogate is None or subject is job.surrogate)
-        with seeded(job.spec.seed, subject.device):  # the findings about a random model are the same each time
+        with seeded(job.spec.seed, subject.device):  # preflight of a random model gives the same findings each time
             found, _ = examine(job, subject, sample, gradients)
         whose = "the surrogate: " if subject is job.surrogate else ""
         findings += [replace(finding, sentence=f"{whose}{finding.sentence}") for finding in found]
@@ -64,7 +64,7 @@ def check(job: Job, request: Request) -> list[tuple[str, str, str, str]]:
         text = f"{finding.name}: {finding.sentence} {finding.way_out}"
         request.progress.note(f"{finding.severity}{' (allowed)' * (finding.name in allow)}: {text}")
         if request.warn and finding.severity != "note" and not (finding.severity == "refuse" and refusals):
-            warnings.warn(text, stacklevel=6)  # where evaluate was called
+            warnings.warn(text, stacklevel=6)  # the line that called evaluate
     if refusals:
         listed = "".join(f"\n  - {finding.name}: {finding.sentence} {finding.way_out}" for finding in refusals)
         names = " ".join(f"--allow {name}" for name in dict.fromkeys(finding.name for finding in refusals))
@@ -75,7 +75,7 @@ def check(job: Job, request: Request) -> list[tuple[str, str, str, str]]:
 def examine(
     job: Job, subject: Subject, sample: Chunk, gradients: bool, batch_size: int | None = None, measure: bool = False
 ) -> tuple[Sequence[Finding], Preflight | None]:
-    """The findings about a model of the job, and all that preflight found out where its outputs are logits of classes.
+    """Preflight's findings about a model of the job, and its full report if the outputs are class logits.
 
     Args:
         job: the job.
@@ -103,7 +103,7 @@ def examine(
 
 
 def goal_findings(goal: Goal, model: Model, x: Tensor, truth: Tensor, gradients: bool) -> list[Finding]:
-    """Findings about a goal on outputs that are not the logits of classes.
+    """Findings about a goal whose outputs are not class logits.
 
     Args:
         goal: the goal.
@@ -136,7 +136,7 @@ def goal_findings(goal: Goal, model: Model, x: Tensor, truth: Tensor, gradients:
         return [finding("batch-dependent", "The outputs of an image depend on its batch.")]
     found = []
     for law, sentence in check_goal(goal, model, x, truth).findings:
-        severity: Severity = "warn" if "is zero although" in sentence else "refuse"  # at a tie, of some images
+        severity: Severity = "warn" if "is zero although" in sentence else "refuse"  # some images lie on the boundary
         found.append(finding("bad-goal", f"{law}: {sentence}", severity if gradients or law != "gradient" else "note"))
     return found
 
@@ -156,8 +156,8 @@ def settle(job: Job, progress: Progress) -> Job:
 
 
 def usual_batch_size(device: str, pixels: int, images: int) -> int:
-    """The default batch size, which depends on the kind of device, the number of values in an image and the number of
-    images alone."""
+    """The default batch size. It depends only on the kind of device, the number of values in an image and the number of
+    images."""
     most, values = (64, 2_400_000) if device == "cpu" else (256, 40_000_000)
     return max(1, min(most, max(8, values // pixels), images))
 
@@ -200,8 +200,8 @@ def _pass_seconds(subject: Subject, x: Tensor, size: int) -> float | None:
 
 
 def seconds_per_image(attack: Attack, model: Model, x: Tensor, queries: int) -> float:
-    """Seconds of one image's attack of so many queries: passes of the model, gradients of the distance and the attack's
-    own arithmetic, extrapolated from two short runs on images that count as classified correctly.
+    """Seconds that an attack of ``queries`` queries needs for one image: model passes, gradients of the distance and
+    its own arithmetic. Extrapolated from two short runs on images whose predicted class is taken as the label.
 
     Args:
         attack: the attack, which is run for a few queries.
@@ -217,11 +217,11 @@ def seconds_per_image(attack: Attack, model: Model, x: Tensor, queries: int) -> 
     def timed(budget: int) -> tuple[float, int]:
         began = time.perf_counter()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the run itself says what is wrong with labels and settings
+            warnings.simplefilter("ignore")  # the run itself reports wrong labels and settings
             result = attack(fixed, x, labels, budget=budget, check=False)
         return time.perf_counter() - began, int(result.forwards.sum())
 
-    # An attack's cost has a part that does not depend on its budget.
+    # Part of an attack's cost does not depend on its budget.
     (longer, many), (shorter, few) = timed(budget), timed(budget // 4)
     slope = max(longer - shorter, longer / 10) / (many - few) if many > few else longer / max(1, many)
     return max(shorter, shorter + slope * (queries * len(x) - few)) / len(x)

@@ -1,5 +1,5 @@
-"""Stored rows against fresh ones: what each row should hold, compared column by column of the table of fields, and how
-far two values may lie apart."""
+"""Compares stored rows with recomputed ones, column by column of the table of fields, with a tolerance for each kind of
+value."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from .verdict import Judgement
 
 PLAIN = ("l0", "l1", "l2", "linf")
 EXACT, ROUNDED = 1e-9, 1e-3
-"""Relative differences: of norms, which the verdict takes in double precision; of other distances, in float32, and of
-what an attack says itself."""
+"""Relative tolerances: of norms, which the verdict computes in double precision; of other distances and of distances
+reported by attacks, which are computed in float32."""
 
 
 @dataclass
 class Differences:
-    """What does not agree: for each kind of number how often, and one example."""
+    """Disagreements: for each kind of number their count and one example."""
 
     found: dict[str, tuple[int, str]] = field(default_factory=dict)
 
     def note(self, what: str, where: str, stored: object, now: object) -> None:
-        """Notes two values of what should be one, unless they are equal."""
+        """Note two values that should be equal, unless they are."""
         if stored == now and isinstance(stored, bool) == isinstance(now, bool):
             return
         count, example = self.found.get(what, (0, f"{where}: stored {_shown(stored)}, now {_shown(now)}"))
@@ -49,15 +49,15 @@ def _shown(value: object) -> str:
 
 
 def compare(found: Differences, where: str, stored: Any, now: Any, near: float, distance: str = "") -> None:
-    """Notes every column in which two rows of one kind, ``stored`` and ``now``, disagree.
+    """Add every column in which the rows ``stored`` and ``now`` disagree to ``found``.
 
     Args:
         found: where disagreements are noted.
-        where: what the rows are about, for the sentence.
+        where: what the rows describe, for the message.
         stored: the row as it was stored.
-        now: what it would be today.
+        now: the row as computed now.
         near: how far rounding may move a probability.
-        distance: what an attack's distances are measured in.
+        distance: name of the distance of an attack.
     """
     for column, then, again in zip(fields.columns(stored.__class__), fields.row(stored), fields.row(now), strict=True):
         if then == again:
@@ -65,7 +65,7 @@ def compare(found: Differences, where: str, stored: Any, now: Any, near: float, 
         if column.field == "top":
             same = _same_top(stored.top, now.top, near)
         elif column.field == "prediction":
-            leading = dict(now.top)  # of two classes that are equally probable rounding decides
+            leading = dict(now.top)  # rounding decides between two equally probable classes
             same = then in leading and leading[then] >= max(leading.values()) - near
         elif column.field == "pixels":
             same = _same_tally(stored.pixels, now.pixels, near)
@@ -83,7 +83,7 @@ def compare(found: Differences, where: str, stored: Any, now: Any, near: float, 
 def expected_image(
     image: ImageInfo, run: RunFolder, prediction: int, top: Top, pixels: Tally | None, logits: Tensor, near: float
 ) -> ImageInfo:
-    """A clean image's row by the model's fresh answer, ``logits`` (K,)."""
+    """A clean image's row as computed from the model's new ``logits`` (K,)."""
     rule, target, classes = run.spec.targets, image.target, len(logits)
     if rule in (None, "all"):
         target = None
@@ -99,13 +99,13 @@ def expected_image(
 def expected_record(
     record: Record, run: RunFolder, clean: Tensor, verdict: Judgement | None, measurable: bool, near: float
 ) -> Record:
-    """A record by the verdict on its stored image, None where it has none.
+    """A record as computed from the new verdict on its stored image.
 
     Args:
         record: the record as it was stored.
         run: the run.
         clean: probabilities of the clean image, shape (K,).
-        verdict: what the verdict says now.
+        verdict: the new judgement; None if the record has no image.
         measurable: whether almakit knows the attack's distance.
         near: how far rounding may move a probability.
     """
@@ -130,7 +130,7 @@ def expected_record(
 
 
 def _wrong_already(record: Record, run: RunFolder, image: ImageInfo, clean: Tensor, near: float) -> bool:
-    """Whether the clean image reaches the goal by more than rounding, so that there was nothing to attack."""
+    """Whether the clean image reaches the goal by more than rounding, so that the attack had nothing to do."""
     spec, goal = run.spec, image.label if record.target is None else record.target
     by_class = image.pixels is None and spec.goal is None and spec.dtype in ("float32", "float64")
     attacked = record.attacked and record.status != INVALID
@@ -149,7 +149,7 @@ def apart(stored: float, now: float, limit: float) -> bool:
 
 
 def _same_top(stored: Top, now: Top, near: float) -> bool:
-    """Whether two lists of leading classes agree; a class that fell off the end of one may do so for a tie."""
+    """Whether two lists of leading classes agree. A class may be missing at the end of one list because of a tie."""
     if len(stored) != len(now) or len(dict(stored)) != len(stored):
         return False
     fresh, least = dict(now), min((probability for _, probability in now), default=0.0)
@@ -159,7 +159,7 @@ def _same_top(stored: Top, now: Top, near: float) -> bool:
 
 
 def _same_tally(stored: Tally | None, now: Tally | None, near: float) -> bool:
-    """Whether two counts of an image's pixels agree; some pixels lie between two classes, and rounding decides them."""
+    """Whether two counts of an image's pixels agree, up to pixels whose class is decided by rounding."""
     if stored is None or now is None:
         return stored is now
     then, again = ({(row[0], row[1]) for row in tally if row[1]} for tally in (stored, now))

@@ -1,5 +1,5 @@
-"""Versions, the commit of the source and the hardware of a run, which are recorded but no part of its identity; and a
-setting of the C library's allocator."""
+"""Versions, source commit and hardware of a run, which are recorded and are not part of its identity; and a setting of
+the C library's allocator."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST = 2**31 - 1
 
 
 def environment(device: str = "cpu") -> dict[str, Any]:
-    """The facts, as values for JSON."""
+    """The versions, commit and hardware, as JSON values."""
     import torch
 
     facts: dict[str, Any] = {
@@ -87,7 +87,7 @@ def _processor() -> str:
 
 
 def _memory() -> int | None:
-    """Bytes of the machine's memory; None if the system does not say."""
+    """Bytes of the machine's memory; None if unknown."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
@@ -100,8 +100,8 @@ _kept = False
 def keep_memory() -> bool:
     """Makes glibc keep freed memory in its heap, for the whole process; returns whether it does.
 
-    By default glibc returns each large tensor to the system and faults it in again, page by page. It is for programs,
-    not for libraries: ``almakit run`` and ``reproduce`` call it.
+    By default glibc returns the memory of each large tensor to the system and gets it back page by page. Only programs
+    should change this setting: ``almakit run`` and ``reproduce`` call this function, the library does not.
     """
     global _kept
     if sys.platform.startswith("linux"):

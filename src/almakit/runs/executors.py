@@ -1,5 +1,5 @@
-"""Executors: they compute the steps of a run's chunks, in this process or in worker processes. ``session.py`` orders,
-retries and stores.
+"""Executors compute the steps of a run's chunks, in this process or in worker processes. ``session.py`` chooses the
+steps, retries them and stores their outcomes.
 
 Chunks do not depend on each other and every process uses the same number of threads, so the numbers are those of one
 process, bit for bit.
@@ -43,8 +43,8 @@ WORTH = 20.0
 
 
 class Lost(AlmakitError):
-    """A step failed through no fault of the run; it is tried again, up to ``limit`` times. ``pause``: whether waiting
-    may help."""
+    """A step failed for an external reason, such as a process that was killed. It is tried again, up to ``limit``
+    times. ``pause``: whether waiting may help."""
 
     def __init__(self, reason: str, limit: int = TRIES, node: str = "", pause: bool = False):
         super().__init__(reason)
@@ -52,29 +52,29 @@ class Lost(AlmakitError):
 
 
 class Executor:
-    """Computes steps. A future ends with an outcome, with ``Lost``, or with the error that ends the run."""
+    """Computes steps. A future's result is an outcome; its exception is ``Lost`` or the error that ends the run."""
 
     name = "local"
 
     @property
     def capacity(self) -> int:
-        """Number of steps that may be submitted and not finished."""
+        """The largest number of unfinished steps."""
         return 1
 
     def submit(self, job: Job, task: Task, notify: Notify | None = None) -> Future[Outcome]:
-        """Start a step; the steps of a chunk come one after the other."""
+        """Start a step. Steps of one chunk are submitted one after the other."""
         raise NotImplementedError
 
     def expect(self, chunks: int, seconds: float) -> Executor:
-        """Return the executor for the remaining chunks, which take one process about ``seconds``."""
+        """Return the executor to use for the remaining chunks, which would take one process about ``seconds``."""
         return self
 
     def close(self) -> None:
-        """End at once: the results of running steps are not needed."""
+        """Stop immediately and discard running steps."""
 
 
 class InProcess(Executor):
-    """Computes steps where they are submitted."""
+    """Computes each step in ``submit``."""
 
     def submit(self, job: Job, task: Task, notify: Notify | None = None) -> Future[Outcome]:
         future: Future[Outcome] = Future()
@@ -86,7 +86,7 @@ class InProcess(Executor):
 
 
 class Auto(InProcess):
-    """This process until the remaining work justifies one worker process for each core."""
+    """Uses this process until the remaining work justifies one worker process per core."""
 
     def expect(self, chunks: int, seconds: float) -> Executor:
         workers = min(cores() // threads_per_process(), chunks)
@@ -94,7 +94,7 @@ class Auto(InProcess):
 
 
 class Processes(Executor):
-    """Worker processes, each with one step at a time."""
+    """Worker processes that compute one step at a time each."""
 
     def __init__(self, workers: int):
         self._workers = [_Worker() for _ in range(workers)]
@@ -104,7 +104,7 @@ class Processes(Executor):
         return len(self._workers)
 
     def submit(self, job: Job, task: Task, notify: Notify | None = None) -> Future[Outcome]:
-        # The worker that has the chunk's images and clean pass continues with it.
+        # A chunk stays with the worker that has its images and clean pass.
         free = [worker for worker in self._workers if worker.last is None or worker.last.done()]
         worker = min(free, key=lambda worker: worker.chunk != task.key.chunk)
         worker.last = worker.start(job, task)
@@ -119,7 +119,7 @@ class Processes(Executor):
 
 
 class _Worker:
-    """A pool of one process, which is started with its first step, and again after it died."""
+    """A pool of one process. It starts with the first step, and again if the process dies."""
 
     def __init__(self) -> None:
         self.pool: ProcessPoolExecutor | None = None
@@ -128,11 +128,11 @@ class _Worker:
 
     def start(self, job: Job, task: Task) -> Future[Outcome]:
         pool = self.pool = self.pool or _pool(job)
-        # Images are read here, once: a data set need not be safe to read in several processes.
+        # Images are read here once, because a data set may not be safe to read in several processes.
         images = None if self.chunk == task.key.chunk else sendable(job.load(task.key.chunk))
         self.chunk = task.key.chunk
         future, answer = Future[Outcome](), Future[Outcome]()
-        # A process that is started here does not run the user's script again, which may have no guard.
+        # The new process must not run the user's script again, which may lack an `if __name__ == "__main__"` guard.
         main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
         try:
             answer = pool.submit(_work, task, images)
@@ -162,7 +162,7 @@ class _Worker:
 
 
 def _pool(job: Job) -> ProcessPoolExecutor:
-    # Workers are forked from a server process that has imported torch, where the system can do that.
+    # Where possible, workers are forked from a server process that has imported torch.
     method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
     context: Any = multiprocessing.get_context(method)
     context.set_forkserver_preload([__name__])
@@ -173,7 +173,7 @@ def _pool(job: Job) -> ProcessPoolExecutor:
 # In the worker process.
 
 _job: list[Job | Exception] = []
-"""The run that this process works for, or why it could not be opened."""
+"""The job of the run that this process works for, or the error of opening it."""
 
 
 def _begin_process(threads: int, keep_memory: bool, job: bytes) -> None:
@@ -187,7 +187,7 @@ def _begin_process(threads: int, keep_memory: bool, job: bytes) -> None:
 
     def watch() -> None:
         parent.join()
-        os._exit(0)  # it never outlives the run that started it, however that ended
+        os._exit(0)  # ends with the process that started it, even if that one is killed
 
     threading.Thread(target=watch, daemon=True).start()
     try:
@@ -206,7 +206,7 @@ def _work(task: Task, images: dict[str, Any] | None) -> Outcome:
 
 
 def compute(job: Job, task: Task, images: dict[str, Any] | None) -> Outcome:
-    """A step in a process that does not read images itself; None: it has those of the chunk."""
+    """Compute a step in a worker process. ``images`` are those of the chunk, None if the process has them already."""
     if images is not None and job.kept.number != task.key.chunk:
         arrays = {name: part for name, part in images.items() if isinstance(part, np.ndarray)}
         arrays["x"] = unpack(arrays["x"])
@@ -217,7 +217,8 @@ def compute(job: Job, task: Task, images: dict[str, Any] | None) -> Outcome:
 
 
 def portable(error: Exception) -> Exception:
-    """The error as another process can raise it: itself where it survives pickling, else its name and message."""
+    """An error that can be sent to another process: itself if it can be pickled, otherwise one with its name and
+    message."""
     with suppress(Exception):
         same: Any = pickle.loads(pickle.dumps(error))
         if type(same) is type(error) and str(same) == str(error):
@@ -227,23 +228,23 @@ def portable(error: Exception) -> Exception:
     return RuntimeError(f"{type(error).__name__}: {error}")
 
 
-# What other processes get, here and on a cluster.
+# What is sent to other processes, on this machine and on a cluster.
 
 
 def not_sent(*_: Any) -> Any:
-    """Stands for the part of a job that other processes do not get, or open by themselves."""
+    """Placeholder for a part of a job that is not sent to other processes."""
     raise AssertionError("this part of the job is not sent to other processes")
 
 
 def sent(job: Job, by_name: bool) -> Job:
-    """The job without images, and with ``by_name`` without its models."""
+    """The job without its images and, with ``by_name``, without its models."""
     dataset = replace(job.dataset, read=not_sent, maps=None if job.dataset.maps is None else not_sent)
     job = replace(job, dataset=dataset, hashes=(), kept=Kept())
     return job.with_models(lambda subject: replace(subject, model=not_sent)) if by_name else job
 
 
 def received(job: Job, device: str | None = None, where: str = "") -> Job:
-    """A job that was ``sent``, with the models that are loaded by name and the attacks opened here."""
+    """A job from ``sent``, with models that are loaded by name and attacks built in this process."""
     job = job.with_models(
         lambda subject: opened_again(subject, job.spec, device, where) if subject.model is not_sent else subject
     )
@@ -251,7 +252,7 @@ def received(job: Job, device: str | None = None, where: str = "") -> Job:
 
 
 def opened_again(then: Subject, spec: RunSpec, device: str | None, where: str) -> Subject:
-    """The model of another process, loaded by its name in this one."""
+    """A model loaded in this process by its name."""
     here = open_model(then.name, replace(spec, device=device or str(then.device)))
     if any(here.facts[name] != then.facts[name] for name in ("weights_sha256", "code_sha256", "imports_sha256")):
         raise SpecChanged(f"{then.name} changed while the run was going on{where}; choose another folder (--out).")
@@ -259,7 +260,7 @@ def opened_again(then: Subject, spec: RunSpec, device: str | None, where: str) -
 
 
 def sendable(chunk: Chunk) -> dict[str, Any]:
-    """The parts of a chunk with arrays in the place of tensors, its images in 8 bits where they lie on that grid."""
+    """The parts of a chunk as numpy arrays, with images as bytes if they lie on the 8-bit grid."""
     parts = {name: part.numpy() if isinstance(part, Tensor) else part for name, part in vars(chunk).items()}
     return parts | {"x": pack(parts["x"])}
 

@@ -1,5 +1,4 @@
-"""A run's records and images in other forms: one flat table (csv, parquet, pandas), PNG files, AttackBench's results.
-No torch here."""
+"""Exports of a run: one flat table (csv, parquet, pandas), PNG files, AttackBench's results. No torch here."""
 
 from __future__ import annotations
 
@@ -27,13 +26,14 @@ from .store.records import FAILED, ROBUST, STATUSES, AttackInfo, ImageInfo, Reco
 # The flat table: a row for each attack, image and target.
 
 INTEGER, NUMBER, TEXT, TRUTH = "integer", "number", "string", "boolean"
-"""What a column holds, in the words of JSON Schema."""
+"""JSON Schema types of columns."""
 KINDS = {"INTEGER": INTEGER, "REAL": NUMBER, "TEXT": TEXT}
 
 
 @dataclass(frozen=True)
 class Row:
-    """All that belongs to one record; ``reach`` is the radius of an attack at a fixed epsilon, infinite for others."""
+    """One record with its attack and image. ``reach`` is the radius of an attack at a fixed epsilon, infinite for
+    others."""
 
     run: RunFolder
     record: Record
@@ -44,7 +44,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Flat:
-    """A column of the table: what it holds, whether always, and where the value is from."""
+    """A column of the table: its type, whether it always has a value, and the function that reads the value."""
 
     name: str
     kind: str
@@ -74,14 +74,14 @@ AROUND = (
     Flat("seconds", NUMBER, False, lambda row: row.record.seconds),
     Flat("file", TEXT, False, lambda row: row.record.file),
 )
-"""The columns beside a record's own fields."""
+"""The columns besides a record's own fields."""
 LEFT_OUT = {"round", *(column.name for column in AROUND)}
-"""Fields of a record that only the store needs, or that a column of the same name replaces."""
+"""Fields of a record that are not exported, or are replaced by a column of the same name."""
 
 
 @cache
 def columns() -> tuple[Flat, ...]:
-    """What is around a record first, then its own fields in their order."""
+    """The columns of the table: attack and image first, then the record's fields in their order."""
     own = [_of_record(column) for column in fields.columns(Record) if column.name not in LEFT_OUT]
     return (*AROUND, *own)
 
@@ -96,7 +96,7 @@ def _of_record(column: fields.Column) -> Flat:
 
 
 def flat_rows(run: RunFolder) -> list[dict[str, Any]]:
-    """One dict per record with everything that belongs to it; an infinite distance is None."""
+    """One dict per record with the values of all columns; an infinite distance is None."""
     around = {
         info.index: (info, reach_of(info, [record.verified for record in run.records_of(info.index)]))
         for info in run.attacks
@@ -106,7 +106,7 @@ def flat_rows(run: RunFolder) -> list[dict[str, Any]]:
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema of a row, as it is shipped (report/schemas)."""
+    """The JSON Schema of a row, which is part of the package (report/schemas)."""
     properties = {
         column.name: {"type": column.kind if column.required else [column.kind, "null"]}
         | ({"minimum": 0} if column.kind == NUMBER or column.name in ("image", "forwards", "backwards") else {})
@@ -124,7 +124,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def export_table(run: RunFolder, path: Path, format: str = "csv") -> int:
-    """Writes the records as ``csv`` (None as an empty field) or ``parquet`` and returns how many."""
+    """Write the records as ``csv`` (None as an empty field) or ``parquet``. Returns their number."""
     if not run.records:
         raise BadInput(f"{run.folder} has no finished records yet.")
     rows = flat_rows(run)
@@ -156,8 +156,8 @@ def write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
 def export_png(run: RunFolder, folder: Path, attack: str | None = None) -> tuple[int, int]:
     """Writes the images that still fool the model after rounding to 8 bits; returns (written, left out).
 
-    The folder gets one sub-folder per attack and an ``images.csv`` with file, label, target and what was measured, so
-    that it is itself data: ``folder:<folder>``.
+    The folder gets one sub-folder per attack and an ``images.csv`` with file, label, target and distance, so that
+    ``folder:<folder>`` reads it as a data set.
     """
     pillow = optional("PIL.Image", "writing PNG files needs Pillow: pip install 'almakit[vision]'.")
     if (folder / "images.csv").exists():
@@ -200,7 +200,7 @@ NORMS = ("l0", "l1", "l2", "linf")
 OPTIMALITY = (
     "almakit's optimality takes the area under the step curve exactly; AttackBench's analysis takes it by the "
     "trapezoid rule, which favours attacks that find many images at the same distance (1.005 where the exact figure is "
-    "0.836, for one APGD row). The two are different figures: do not set one against the other."
+    "0.836, for one APGD row). The two are different figures: do not compare them."
 )
 
 
@@ -257,8 +257,7 @@ def _config(run: RunFolder, info: AttackInfo) -> dict[str, Any]:
 
 
 def _info(run: RunFolder, info: AttackInfo, records: list[Record]) -> dict[str, Any]:
-    """One entry per image. Images nothing was found for count as unchanged: distance 0 and no success, as AttackBench
-    stores them."""
+    """One entry per image. As in AttackBench, an image without a success has distance 0."""
     images = [record.image for record in records]
     success = [bool(np.isfinite(record.verified)) for record in records]
     distances = {name: [_measure(record, info, name) for record in records] for name in NORMS}

@@ -1,4 +1,4 @@
-"""What can go wrong around a run, each with a sentence that says what to do; none of it loses what was finished."""
+"""Errors of runs, each with a message that says what to do. None of them loses finished work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..errors import AlmakitError
 
 
 class SpecChanged(AlmakitError):
-    """The run folder was begun with other settings, weights or data."""
+    """The run folder belongs to a run with other settings, weights or data."""
 
 
 class StoreError(AlmakitError):
@@ -19,35 +19,32 @@ class StoreError(AlmakitError):
 
 
 class Corrupt(StoreError):
-    """A file of the run folder does not have the contents that were recorded."""
+    """A file of the run folder does not have the recorded contents."""
 
 
 class Refused(AlmakitError):
-    """Preflight found something that would make the numbers meaningless."""
+    """Preflight found a problem that would make the numbers meaningless."""
 
 
 class CodeNamed(AlmakitError):
-    """A run folder names Python code, which runs only where the caller names it too."""
+    """A run folder names Python code, which runs only if the caller names it too."""
 
 
 class NothingWorks(AlmakitError):
-    """Every piece of work failed: a mistake, not a passing fault."""
+    """Every step failed, so the cause is not a temporary fault."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """The run was stopped by a signal; everything finished is stored and the same command goes on."""
+    """The run was stopped by a signal. Everything finished is stored, and the same command resumes."""
 
 
-_KEPT = "Everything finished so far is kept; the same command resumes."
-_LOST = (
-    "Restore it from a copy, or move it away to begin this run's records anew (the images' files beside it are not "
-    "touched)."
-)
+_KEPT = "Everything finished is kept; the same command resumes."
+_LOST = "Restore it from a copy, or move it away to start new records of this run (the image files are not touched)."
 
 
 @contextmanager
 def understood(what: Path) -> Iterator[None]:
-    """Turns errors about values that almakit never wrote into a sentence about ``what``, the file that holds them."""
+    """Replace errors about invalid values by a message about ``what``, the file that contains them."""
     try:
         yield
     except AlmakitError:
@@ -58,14 +55,14 @@ def understood(what: Path) -> Iterator[None]:
 
 
 def writable(text: str) -> str:
-    """``text`` with what no file can hold in UTF-8 (half a character, as JSON of others may have it) written out as an
-    escape."""
+    """``text`` with characters that UTF-8 cannot encode (lone surrogates, which JSON may contain) written as
+    escapes."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 @contextmanager
 def explained(what: Path) -> Iterator[None]:
-    """Turns errors of the file system and of SQLite about ``what`` into sentences."""
+    """Replace errors of the file system and of SQLite about ``what`` by messages."""
     try:
         yield
     except OSError as error:

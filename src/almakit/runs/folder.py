@@ -1,4 +1,4 @@
-"""A run folder as it lies on disk, opened for reading: specification, records, images. No torch here."""
+"""Reads a run folder: specification, records, images. No torch here."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ SPEC, SUMMARY = "run.toml", "summary.json"
 
 
 def spec_of(folder: Path, store: Store) -> RunSpec:
-    """The specification in a run folder; refused where it is not the one whose hash the folder's database ``store``
-    recorded."""
+    """The specification in a run folder. Raises an error if its hash is not the one in the folder's database
+    ``store``."""
     spec = RunSpec.from_toml(folder / SPEC)
     recorded = store.meta("spec_sha256")
     if recorded is not None and recorded != spec.sha256:
@@ -45,8 +45,7 @@ def spec_of(folder: Path, store: Store) -> RunSpec:
 
 
 class RunFolder:
-    """What a run left behind, finished or not; what has been read once is kept. ``almakit.Run`` is one with its
-    numbers."""
+    """A run folder, finished or not. Values are cached once read. ``almakit.Run`` adds the numbers of the report."""
 
     def __init__(
         self,
@@ -54,7 +53,7 @@ class RunFolder:
         keep: tempfile.TemporaryDirectory[str] | None = None,
         shard: tuple[int, int] | None = None,
     ):
-        """``shard``: its own records, whether the shards are joined or not."""
+        """``shard``: read only this shard's records, even if the shards have been merged."""
         self.folder = Path(folder)
         self._keep, self._shard = keep, shard  # a temporary folder lives as long as the object
         with self._store() as store:
@@ -71,7 +70,7 @@ class RunFolder:
 
     @cached_property
     def _work(self) -> tuple[list[ImageInfo], list[Record], list[ChunkRow], list[FailureRow]]:
-        """What is done, read at one moment: a run that goes on may finish a chunk between two readings."""
+        """Finished work, read in one transaction, because a running process may finish a chunk between two reads."""
         with self._store() as store:
             store.check()
             # Attacks that were added since the folder was opened are left out.
@@ -81,12 +80,12 @@ class RunFolder:
 
     @property
     def images(self) -> list[ImageInfo]:
-        """The clean images, in order; where chunks are missing their places are not their indices: see ``image``."""
+        """The clean images, in order. If chunks are missing, the position differs from the index: see ``image``."""
         return self._work[0]
 
     @cached_property
     def image(self) -> dict[int, ImageInfo]:
-        """The clean images by their index in the run, which is what ``Record.image`` names."""
+        """The clean images by their index in the run (``Record.image``)."""
         return {info.index: info for info in self.images}
 
     @property
@@ -100,25 +99,25 @@ class RunFolder:
 
     @property
     def failures(self) -> list[FailureRow]:
-        """Pieces of work that were given up; their images have no results."""
+        """Steps that were given up; their images have no results."""
         return self._work[3]
 
     @cached_property
     def certified(self) -> dict[str, dict[int, float]]:
-        """By norm: the certified radius of each image (by position), as `almakit certify` left them; empty where it was
-        not run. A radius above the distance of a verified success raises ``Contradiction``."""
+        """By norm, the certified radius of each image (by position); empty if `almakit certify` was not run. A radius
+        above the distance of a verified success raises ``Contradiction``."""
         found = self.certificates
         check_radii(self.folder, found, self.records, self.image)
         return largest_radii(found)
 
     @property
     def certificates(self) -> list[Certificate]:
-        """The files of `almakit certify` as they lie in the folder now."""
+        """The contents of the files written by `almakit certify`."""
         return read_certificates(self.folder, self.model_sha256, self.meta.get("weights_sha256"))
 
     @property
     def model_sha256(self) -> str | None:
-        """The identity of the run's model; None where its weights are not known."""
+        """The identity of the run's model; None if its weights are not known."""
         return model_sha256(self.spec.model, self.meta, self.spec)
 
     @cached_property
@@ -145,18 +144,18 @@ class RunFolder:
 
     @cached_property
     def features(self) -> Features | None:
-        """What the values of an input are, where the data are no images."""
+        """Names and ranges of the features, if the data are not images."""
         return None if (found := self.meta.get("features")) is None else Features.from_json(str(found))
 
     @cached_property
     def step(self) -> float:
-        """The spacing of the grid that the attacks worked on, 0 where there is none."""
+        """The spacing of the grid of the attacks, 0 without a grid."""
         features = self.features
         return grid_step(self.spec.bits, () if features is None else features.scaled_step[features.moves].tolist())
 
     @cached_property
     def sha256(self) -> str:
-        """Of everything the numbers come from: the hashes of specification, weights and data, each image, each record
+        """The sha256 of everything that determines the numbers: specification, weights, data, each image, each record
         and each stored file."""
         facts = [self.meta.get(name) for name in ("spec_sha256", "weights_sha256", "data_sha256")]
         rows = [(row.key.kind, row.key.attack, row.key.chunk, row.key.round, row.sha256) for row in self.chunks]
@@ -164,7 +163,7 @@ class RunFolder:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def info(self, attack: int | str | None = None) -> AttackInfo:
-        """One attack of the run: by its place, its text or its name; None where there is only one."""
+        """One attack of the run by its position, text or name; None if the run has a single attack."""
         texts = ", ".join(info.text for info in self.attacks)
         if isinstance(attack, str):
             text = attack.strip()
@@ -178,12 +177,12 @@ class RunFolder:
         return found[0]
 
     def records_of(self, attack: int | str) -> list[Record]:
-        """The records of one attack, by its place, text or name."""
+        """The records of one attack, by its position, text or name."""
         index = self.info(attack).index
         return [record for record in self.records if record.attack == index]
 
     def result(self, attack: int | str | None = None) -> Result:
-        """What one attack found, as a ``Result``: the verified distances, with images to show."""
+        """The verified result of one attack as a ``Result``, with images."""
         import torch
 
         from ..core.result import OTHER_COUNTS, Result
@@ -220,8 +219,8 @@ class RunFolder:
         return self._rows("images", map(self._clean_place, chosen))
 
     def adversarials(self, records: Sequence[Record] | int | str | None = None) -> Array:
-        """The images (B, ...) an attack left, by records or by the attack's place, text or name; the clean image where
-        it was wrong already or nothing was found."""
+        """The adversarial images (B, ...) of an attack, given by records or by the attack's position, text or name. The
+        clean image if it was already misclassified or the attack failed."""
         chosen = (
             self.records_of(self.info(records).index) if records is None or isinstance(records, (int, str)) else records
         )
@@ -231,21 +230,21 @@ class RunFolder:
 
     @property
     def segmentation(self) -> bool:
-        """Whether every pixel has a class, and not every image."""
+        """Whether the labels are classes of pixels instead of images."""
         return any(info.pixels is not None for info in self.images)
 
     @property
     def aimed(self) -> bool:
-        """Whether the run's goal is on outputs that are no logits of classes; class 1 then says that it is reached."""
+        """Whether the model's outputs are not class logits. Class 1 then means that the goal is reached."""
         return self.meta.get("aimed") is not None
 
     def maps(self, images: list[int], what: str = "maps") -> Array:
-        """Of a segmentation the label maps (B, H, W) of images, or the model's ``predictions`` for the clean images;
-        ``truths`` are labels (B, ...) of another kind."""
+        """For segmentation, the label maps (B, H, W) of images, or the model's ``predictions`` for the clean images.
+        ``truths``: labels (B, ...) of another kind."""
         return self._rows(what, map(self._clean_place, images))
 
     def adversarial_maps(self, records: Sequence[Record]) -> Array:
-        """Of a segmentation the model's classes (B, H, W) for the images that an attack left."""
+        """For segmentation, the model's classes (B, H, W) for the adversarial images of an attack."""
         return self._rows("predictions", map(self._place, records))
 
     @cached_property
@@ -258,7 +257,7 @@ class RunFolder:
         return ChunkKey(CLEAN, -1, chunk), image - self._first[chunk]
 
     def _place(self, record: Record) -> tuple[ChunkKey, int]:
-        """The chunk and the row in its file of what an attack left."""
+        """The chunk of an adversarial image and its row in the chunk's file."""
         if record.slot is None:
             return self._clean_place(record.image)
         return ChunkKey(ATTACK, record.attack, self.image[record.image].chunk, record.round), record.slot

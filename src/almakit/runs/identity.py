@@ -1,4 +1,4 @@
-"""Which model a run, a transfer or a certificate is about. No torch here."""
+"""The identity of the model of a run, a transfer or a certificate. No torch here."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ FACTS = ("weights_sha256", "code_sha256", *LATER)
 def model_sha256(name: str, facts: Mapping[str, Any], spec: RunSpec) -> str | None:
     """The identity of a model: its weights, its code, its preprocessing and its settings.
 
-    Runs, transfers and certificates are about the same model where this is equal. Where a file lies has no part in it.
+    Runs, transfers and certificates belong to the same model if it is equal. The place of a file does not matter.
 
     Args:
-        name: the model's URI, or the name of one given from Python.
+        name: the model's URI, or the name of a model passed in Python.
         facts: the hashes ``FACTS``, as far as they are known: the meta table of a run, or the facts of a subject.
-        spec: the settings it was opened with, of which ``mean`` and ``std`` count.
+        spec: the settings of the run; ``mean`` and ``std`` are used.
 
     Returns:
-        A sha256; None where the weights are not known, so that nothing says whether two models are the same.
+        A sha256; None if the weights are not known, so that two models cannot be compared.
     """
     return None if facts.get("weights_sha256") is None else _digest(name, facts, spec)
 
 
 def difference(run: RunFolder, subject: Subject) -> str:
-    """How ``subject``, opened with the settings of ``run``, differs from the run's own model, in words; empty where it
-    does not. A hash that an earlier version did not record is not compared."""
+    """A description of how ``subject``, opened with the settings of ``run``, differs from the run's model; empty if
+    they agree. Hashes that an earlier version did not record are not compared."""
     facts = {key: value for key, value in subject.facts.items() if key in run.meta or key not in LATER}
     if _digest(subject.name, facts, run.spec) == _digest(run.spec.model, run.meta, run.spec):
         return ""
@@ -52,7 +52,8 @@ def _digest(name: str, facts: Mapping[str, Any], spec: RunSpec) -> str:
 
 
 def _built(name: str) -> str:
-    """How a name says that the model is built: a function of a .py file, a zoo name without its file of weights."""
+    """The part of a name that says how the model is built: a function of a .py file, or a zoo name without its weights
+    file."""
     source, *output = name.partition(OUTPUT)
     function = re.match(r".+\.py:(\w+)(@.*)?\Z", source, re.DOTALL)
     if function:

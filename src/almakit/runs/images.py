@@ -1,5 +1,5 @@
-"""The images of a run: opened from their many forms, identified by a hash, with the box attacks work in; and the class
-of a targeted attack, decided once per image so that no batch, shard or resume can change it."""
+"""The images of a run: opened from any form, identified by a hash, with the box of the attacks. Also the target of each
+image, which does not depend on batch, shard or resume."""
 
 from __future__ import annotations
 
@@ -28,24 +28,23 @@ from .spec import RunSpec
 SHARE = 0.99
 """The default share of the labelled pixels that must be wrong."""
 RULES = ("random", "least-likely", "next")
-"""What gives each image one target, by its clean logits, its hash and the seed."""
+"""Rules that choose one target per image from its clean logits, its hash and the seed."""
 
 
 def side_of(model: object, data: object) -> int | None:
-    """The side of the square images a model of another library was made for, where the data are photos of any size and
-    nobody says a size."""
+    """The input size of a model from another library, if the data are photos of any size and no size is set."""
     shape = getattr(model, "shape", None)
     photos = isinstance(data, str) and data.startswith(("folder:", "hf-dataset:"))
     return int(shape[1]) if photos and isinstance(model, Classifier) and shape and shape[1] == shape[2] else None
 
 
 def open_data(data: Data, spec: RunSpec, side: int | None = None) -> Dataset:
-    """The images of a URI or of whatever brings images and labels; the run's part of them. ``side``: their size where
-    the run has none."""
+    """The run's images, from a URI or from data that contain images and labels. ``side``: their size if the run sets
+    none."""
     size = side if spec.size is None else spec.size
     if isinstance(data, str):
         if data.startswith("python:"):
-            raise BadInput(f"the data {data} were given from Python; go on with almakit.evaluate(...), which has them.")
+            raise BadInput(f"the data {data} were passed in Python; resume with almakit.evaluate(...).")
         return load_data(
             data, limit=spec.limit, offset=spec.offset, split=spec.split, size=size, channels=spec.channels
         )
@@ -59,7 +58,7 @@ def open_data(data: Data, spec: RunSpec, side: int | None = None) -> Dataset:
 
 
 def box_of(features: Features | None, bits: int | None = None) -> Box:
-    """Where the values of a data set may be, in [0, 1]."""
+    """The box of a data set's inputs, scaled to [0, 1]."""
     if features is None:
         return Box(bits=bits)
     if bits is not None:
@@ -69,7 +68,7 @@ def box_of(features: Features | None, bits: int | None = None) -> Box:
 
 
 def parts_of(box: Box) -> dict[str, Any]:
-    """A user's box as the parts of features."""
+    """A user's box as keyword arguments of ``Features``."""
     if box.bits is not None:
         raise BadInput("bits is the grid of image files; give the run bits=, or the box a step.")
     parts = {"lo": box.lo, "hi": box.hi, "step": 0.0 if box.step is None else box.step}
@@ -79,12 +78,12 @@ def parts_of(box: Box) -> dict[str, Any]:
 
 
 def in_units(model: Model, features: Features | None) -> Model:
-    """The model for values in [0, 1]."""
+    """The model as a function of values scaled to [0, 1]."""
     return model if features is None else InUnits(model, features.lo, features.sides, features.step)
 
 
 def data_sha256(ids: Sequence[str], hashes: Sequence[str], labels: Sequence[int], targets: Sequence[int] | None) -> str:
-    """The sha256 over every image's id, contents, label and (where the user names one) target."""
+    """The sha256 over every image's id, contents, label and, if the user sets one, target."""
     digest = hashlib.sha256()
     for row, (name, image, label) in enumerate(zip(ids, hashes, labels, strict=True)):
         digest.update(f"{name}\t{image}\t{label}\t{'' if targets is None else targets[row]}\n".encode())
@@ -107,8 +106,8 @@ def share_of(goal: str | None) -> float:
 
 
 def named_targets(targets: str | Tensor | Sequence[int] | None, dataset: Dataset) -> list[int] | None:
-    """The targets that are named, one per image: the data set's own, a csv's, or numbers from Python; None where a rule
-    decides."""
+    """Explicit targets, one per image: those of the data set, of a csv file, or passed in Python; None if a rule
+    chooses them."""
     if targets is None or targets in (*RULES, "all"):
         return None
     if not isinstance(targets, str):
@@ -133,7 +132,7 @@ def named_targets(targets: str | Tensor | Sequence[int] | None, dataset: Dataset
 
 
 def without_class(dataset: Dataset, target: int, progress: Progress) -> Dataset:
-    """The images that are not of the class every image is to get; those that are have nothing to be attacked for."""
+    """The images that do not have the common target class as their label."""
     kept = [place for place, label in enumerate(dataset.labels.tolist()) if label != target]
     if not kept:
         raise BadInput(f"all images are of class {target} already; choose another target.")
@@ -145,7 +144,7 @@ def without_class(dataset: Dataset, target: int, progress: Progress) -> Dataset:
 
 
 def rule_target(rule: str, logits: Tensor, label: int, sha256: str, seed: int) -> int:
-    """The target a rule gives an image with clean ``logits`` (K,): never its label."""
+    """The target that a rule chooses for an image with clean ``logits`` (K,); never its label."""
     classes = len(logits)
     if rule == "next":
         return (label + 1) % classes
@@ -153,7 +152,7 @@ def rule_target(rule: str, logits: Tensor, label: int, sha256: str, seed: int) -
         others = torch.nan_to_num(logits, nan=float("inf")).clone()
         others[label] = float("inf")
         return int(others.argmin())
-    # Random, but a function of the seed and the image alone.
+    # Random, but a function of only the seed and the image.
     number = int.from_bytes(hashlib.sha256(f"target:{seed}:{label}:{sha256}".encode()).digest()[:8], "big") % (
         classes - 1
     )
@@ -161,7 +160,7 @@ def rule_target(rule: str, logits: Tensor, label: int, sha256: str, seed: int) -
 
 
 def round_target(label: int, turn: int, classes: int) -> int:
-    """With ``all``: the target of an image in a round."""
+    """With ``targets="all"``, the target of an image in a round."""
     return (label + 1 + turn) % classes
 
 

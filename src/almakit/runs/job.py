@@ -1,5 +1,5 @@
-"""A step of a chunk as a function: from a job and a task, the clean pass or an attack with its verdict, to an outcome.
-Nothing is written here."""
+"""A step of a chunk as a function of a job and a task: the clean pass, or an attack with its verdict. Nothing is
+written to disk here."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ from .store.records import PASSES, STATUSES, ImageInfo, Record, Tally, Trace
 from .verdict import Judgement, judge, predictions, tallies, top_classes
 
 TOLERANCE = 0.01
-"""With ``budget`` auto: an image that came nearer by less than this share in the last quarter of what its attack plans
-is done."""
+"""With ``budget="auto"``, an image stops if its distance fell by less than this share in the last quarter of its
+attack's planned forwards."""
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """A finished step, ready to be stored: ``stored`` are the images its file will hold (None: no file)."""
+    """A finished step, ready to be stored. ``stored``: the images for its file, None without a file."""
 
     key: ChunkKey
     images: int
     batch: int
     seconds: float
     stored: Array | None
-    beside: dict[str, Array] = field(default_factory=dict)  # maps (B, H, W) that go into the same file
+    beside: dict[str, Array] = field(default_factory=dict)  # label maps (B, H, W) for the same file
     infos: list[ImageInfo] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)
     traces: list[Trace] = field(default_factory=list)
     classes: int = 0
-    node: str = ""  # of a cluster, that did it
+    node: str = ""  # node of a cluster that computed it
 
 
 def clean_step(job: Job, task: Task, notify: Notify | None = None) -> Outcome:
-    """The clean pass over a chunk: predictions, targets, and what the verdict compares with."""
+    """The clean pass over a chunk: predictions, targets, and clean outputs for the verdict."""
     began = time.perf_counter()
     _release(job, task)
     chunk, spec, subject = job.read(task.key.chunk), job.spec, job.subject
@@ -83,14 +83,14 @@ def clean_step(job: Job, task: Task, notify: Notify | None = None) -> Outcome:
 
 
 def attack_step(job: Job, task: Task, notify: Notify | None = None) -> Outcome:
-    """An attack on a chunk, and the verdict on what it found."""
+    """An attack on a chunk, and the verdict on its results."""
     began = time.perf_counter()
     _release(job, task)
     chunk, attack, subject, spec = job.read(task.key.chunk), job.attacks[task.key.attack], job.subject, job.spec
     size, x, targets = min(task.batch, len(chunk)), chunk.x.to(subject.working), _targets(job, task)
     watch = _Watch(_traced(job, task, targets))
     before = None if notify is None else forwards_per_image(notify, expected_forwards(attack), len(chunk))
-    # Tiny batches are filled up, unless memory has shown how much a row takes.
+    # Tiny batches are padded, unless memory has run out before.
     least = subject.least if size == len(chunk) and task.batch == job.chunk_size else min(size, subject.least)
     clean, surrogate = job.kept.clean if subject.autocast is None else None, job.surrogate
     try:
@@ -123,7 +123,7 @@ STEPS: dict[str, Callable[[Job, Task, Notify | None], Outcome]] = {CLEAN: clean_
 
 
 def _release(job: Job, task: Task) -> None:
-    """Gives memory back that ran out before."""
+    """Free memory after it ran out."""
     if not task.share or task.batch < job.chunk_size:
         job.kept.clean = None
         gc.collect()
@@ -134,7 +134,7 @@ def _release(job: Job, task: Task) -> None:
 def _judged(
     job: Job, task: Task, x: Tensor, targets: list[int] | None, result: Result, watch: _Watch, size: int, began: float
 ) -> Outcome:
-    """The verdict on what was found for ``x`` (B, ...), and all that is stored of it."""
+    """The verdict on the results for ``x`` (B, ...), as rows and images to store."""
     key, chunk = task.key, job.read(task.key.chunk)
     points = result.adversarials.detach().cpu()
     statuses = result.status.tolist()
@@ -189,12 +189,12 @@ def _traced(job: Job, task: Task, targets: list[int] | None) -> list[int]:
 
 
 def _stored_maps(maps: Tensor) -> Array:
-    """Label maps or predictions (B, H, W) as files hold them: whole numbers of 16 bits."""
+    """Label maps or predictions (B, H, W) as 16-bit integers, as they are stored."""
     return maps.numpy().astype(np.int16)
 
 
 class _Watch:
-    """Collects what an attack records about a few rows of its batch."""
+    """Collects the history that an attack records for a few rows of its batch."""
 
     def __init__(self, rows: list[int]):
         self.rows = rows
@@ -211,7 +211,7 @@ class _Watch:
             self.steps[row].append({"step": event["step"], **values})
 
     def columns(self) -> dict[int, dict[str, list[Any]]]:
-        """Row -> {name: one value per recorded step, None where a step did not record it}."""
+        """By row, {name: one value per recorded step, None if the step did not record it}."""
         return {
             row: {name: [step.get(name) for step in steps] for name in dict.fromkeys(n for step in steps for n in step)}
             for row, steps in self.steps.items()

@@ -1,4 +1,5 @@
-"""Joins shards into one run, bit for bit what one process would have made; all of them or none. No torch here."""
+"""Merges shards into one run that equals the run of one process bit for bit. A merge is all-or-nothing. No torch
+here."""
 
 from __future__ import annotations
 
@@ -28,11 +29,11 @@ SAME = (
     "images",
     "classes",
 )
-"""Facts of a run that all its shards share."""
+"""Names of facts that are equal in all shards of a run."""
 
 
 def merge(sources: Sequence[str | Path], out: str | Path | None = None) -> tuple[Path, int]:
-    """Joins shards.
+    """Merge shards.
 
     Shards of another spec, of other weights or data, or with other numbers for the same chunk are refused, and every
     file is checked by its hash. First all rows are read and compared, then files are copied, and renaming the joined
@@ -102,7 +103,7 @@ def _one_spec(shards: Sequence[Store], target: Path) -> RunSpec:
 
 
 def _check(shard: Store) -> None:
-    """Raises if rows or files of a shard do not match their hashes."""
+    """Raise an error if rows or files of a shard do not match their hashes."""
     shard.check()
     for row in shard.chunks():
         if fault := files.fault_of(shard.path.parent, row):
@@ -113,7 +114,7 @@ def _check(shard: Store) -> None:
 
 
 def _join(store: Store, shards: Sequence[Store], target: Path) -> None:
-    """Puts the rows of all shards into an empty database; where two have done the same chunk, they must agree."""
+    """Insert the rows of all shards into an empty database. If two have done the same chunk, they must agree."""
     facts: dict[str, str | None] = {}
     attacks: dict[int, AttackInfo] = {}
     findings: dict[str, FindingRow] = {}
@@ -173,7 +174,7 @@ def _missing(store: Store, spec: RunSpec) -> int:
 
 
 def _copy_file(row: ChunkRow, source: Path, target: Path) -> None:
-    """Makes sure that a chunk's file is in the target folder, with its recorded contents."""
+    """Copy a chunk's file to the target folder unless it is there with its recorded contents."""
     if row.file is None or source.resolve() == target.resolve() or files.fault_of(target, row) is None:
         return
     with explained(source / row.file):
@@ -184,17 +185,17 @@ def _copy_file(row: ChunkRow, source: Path, target: Path) -> None:
 
 
 def _write(place: Path, content: bytes) -> None:
-    for left in place.parent.glob(f".{place.name}.*"):  # by a merge that was killed while it wrote
+    for left in place.parent.glob(f".{place.name}.*"):  # left by a merge that was killed
         left.unlink()
     write_bytes(place, content)
 
 
 def _put_in_place(joined: Path, main: Path) -> None:
     if main.is_file():
-        Store(main).close()  # a write-ahead log that an earlier process left must not outlive its database
+        Store(main).close()  # remove the write-ahead log of the database that is replaced
     for database in (joined, main):
         if database.with_name(f"{database.name}-wal").exists():
-            raise StoreError(f"somebody is reading {database}, so it cannot be replaced; run the same command again.")
+            raise StoreError(f"another process is reading {database}; run the same command again.")
     with explained(main):
         os.replace(joined, main)
 

@@ -1,5 +1,4 @@
-"""The model as a run uses it: opened from its many forms, identified by hashes, queried for logits, and as attacks call
-it."""
+"""The model of a run: opened from any form, identified by hashes, queried for logits, and wrapped for attacks."""
 
 from __future__ import annotations
 
@@ -35,71 +34,72 @@ from .spec import AUTO, RunSpec
 
 TINY = 1e-12
 AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
-"""Precisions that a model is cast to while it is attacked."""
+"""Precisions to which a model is cast during attacks."""
 
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """The model as a run uses it."""
+    """The model of a run, with what is known about it."""
 
     name: str
     model: Model
-    facts: Mapping[str, str | None]  # the hashes of ``identity.FACTS``, None where there is nothing to hash
+    facts: Mapping[str, str | None]  # the hashes named in ``identity.FACTS``; None where there is nothing to hash
     model_sha256: str | None  # of all these together, see identity.py
     device: torch.device
     working: torch.dtype  # of images and distances
     native: torch.dtype | None  # of the model's weights, None for a function
     autocast: torch.dtype | None
-    by_name: bool = False  # loaded by its name or from a file, as any other process can load it
-    draws: EOT | None = None  # number of passes of a random model
+    by_name: bool = False  # loaded by name or from a file, as any other process can do
+    draws: EOT | None = None  # passes that vote on a point of a random model
     seed: int = 0
-    classes: list[int] = field(default_factory=list)  # their number, once the model has answered
-    features: Features | None = None  # of the data, where their values have units: the model gets these
-    held: bool = True  # seeds determine the random numbers of a random model
-    goal: Goal | None = None  # of the attacks; None: to leave the label or to reach the target
-    aimed: bool = False  # the goal is on outputs that are no logits of classes; the classes are: not reached, reached
+    classes: list[int] = field(default_factory=list)  # number of classes, known after the first answer
+    features: Features | None = None  # features of data with units: the model receives values in these units
+    held: bool = True  # whether seeds determine its random numbers
+    goal: Goal | None = None  # goal of the attacks; None: leave the label or reach the target
+    aimed: bool = False  # the outputs are not class logits; the classes are: not reached, reached
 
     @property
     def maps(self) -> bool:
-        """Whether the data have label maps, so that the model has logits for each pixel."""
+        """Whether the data have label maps, so that the model returns logits for each pixel."""
         return isinstance(self.goal, PixelGoal)
 
     @property
     def weights_sha256(self) -> str | None:
-        """Names the weights, or the code of a plain function; None where neither can be seen."""
+        """The sha256 of the weights, or of the code of a plain function; None if neither is available."""
         return self.facts["weights_sha256"]
 
     def logits(self, x: Tensor, size: int, truth: Tensor | None = None) -> Tensor:
-        """The first part of ``answers``: (B, K), float64 on the CPU."""
+        """The first value of ``answers``: (B, K), float64 on the CPU."""
         return self.answers(x, size, truth)[0]
 
     def clean_pass(self, x: Tensor, grad: bool) -> CleanPass:
-        """One pass over the clean images ``x`` (B, ...), with a graph for gradients where ``grad``."""
+        """One pass over the clean images ``x`` (B, ...), with a graph for gradients if ``grad``."""
         with torch.inference_mode(False), torch.set_grad_enabled(grad):
             inputs = self.place(x).clone().requires_grad_(grad)
             try:
                 return CleanPass(inputs, filled(self.model, inputs.clone(), self.least))
             except RuntimeError as error:
-                # A model that computes in numpy has no gradients; attacks that need them report it.
+                # A model that computes with numpy has no gradients; attacks that need them raise the error.
                 if grad and "requires grad" in str(error):
                     return self.clean_pass(x, grad=False)
                 raise
 
     @property
     def least(self) -> int:
-        """Rows of a batch at least, so that the last images of a run, or a batch size of one, have the same bits."""
+        """The smallest number of rows in a batch, so that the last images of a run, or a batch size of one, give the
+        same bits."""
         return LEAST if self.device.type == "cpu" else 1
 
     @torch.no_grad()
     def outputs(self, x: Tensor, size: int, clean: CleanPass | None = None) -> Tensor:
-        """What the goal reads (B, ...) of the model's answers to ``x`` (B, ...), float64 on the CPU."""
+        """The outputs (B, ...) that the goal reads from the model's answers to ``x`` (B, ...), float64 on the CPU."""
         assert self.goal is not None
         parts = [(part, self._answer(part) if clean is None else clean.answer) for part in x.split(size)]
         return torch.cat([self.goal.read(answer, len(part)).detach().cpu().double() for part, answer in parts])
 
     def met(self, outputs: Tensor, clean: Tensor, truth: Tensor | None) -> Tensor:
-        """(B, 2) margin and minus margin of ``outputs`` (B, ...), for the goal fitted to the ``clean`` ones (B, ...)
-        and their ``truth`` (B, ...): class 0 says that it is not reached, class 1 that it is; NaN where outputs are not
+        """Logits (B, 2) for "goal not reached" and "goal reached": margin and minus margin of ``outputs`` (B, ...), for
+        the goal fitted to the ``clean`` outputs (B, ...) and labels ``truth`` (B, ...). NaN where outputs are not
         finite."""
         assert self.goal is not None
         self.classes[:] = [2]
@@ -109,14 +109,14 @@ class Subject:
         return torch.where(finite.unsqueeze(1), torch.stack([margin, -margin], 1).double(), math.nan)
 
     def with_features(self, features: Features | None) -> Subject:
-        """Itself for data whose values are scaled to [0, 1]: the model still sees their own units."""
+        """The subject for data scaled to [0, 1]; the model still receives the data's own units."""
         if features is None:
             return self
         return replace(self, model=in_units(self.model, features), features=features)
 
     @torch.no_grad()
     def passes(self, image: Tensor, purpose: str) -> Tensor:
-        """Logits (M, K) of one ``image`` (...) in the fresh passes that vote on it, float64 on the CPU."""
+        """Logits (M, K) of one ``image`` (...) in the passes that vote on it, float64 on the CPU."""
         assert self.draws is not None
         with seeded(image_seed(self.seed, image, purpose), image.device):
             counts = [min(256, self.draws.votes - begun) for begun in range(0, self.draws.votes, 256)]
@@ -127,9 +127,9 @@ class Subject:
     def answers(
         self, x: Tensor, size: int, truth: Tensor | None = None, clean: CleanPass | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """``logits`` (B, K), and the class of each pixel (B, H, W) where the model returns logits (B, K, H, W): -1 all
-        over an image with one not finite; of a random model the logarithms of the classes' shares of the votes.
-        ``clean``: the pass over these images, where it was made already."""
+        """The model's ``logits`` (B, K) and, if it returns logits (B, K, H, W), the class of each pixel (B, H, W), -1
+        for images with a logit that is not finite. For a random model, the logits are the logarithms of the classes'
+        vote shares. ``clean``: the pass over these images, if it was made already."""
         if self.aimed:
             outputs = self.outputs(x, size, clean)
             return self.met(outputs, outputs, truth), None
@@ -149,10 +149,10 @@ class Subject:
         return torch.cat(rows), torch.cat(maps) if maps else None
 
     def _answer(self, part: Tensor) -> Any:
-        return self.model(self.place(part).clone())  # some models normalise in place
+        return self.model(self.place(part).clone())  # a copy, because some models normalise in place
 
     def _logits(self, answer: Any, part: Tensor) -> Tensor:
-        """The logits (B, K), or (B, K, H, W) where pixels have classes, in the model's ``answer`` for ``part``."""
+        """The logits (B, K), or (B, K, H, W) for segmentation, in the model's ``answer`` for ``part``."""
         answer = logits_of(answer)
         shape = "(batch, classes, height, width)" if self.maps else "(batch, classes)"
         if not isinstance(answer, Tensor) or answer.ndim != (4 if self.maps else 2) or len(answer) != len(part):
@@ -170,16 +170,16 @@ class Subject:
 
     @property
     def near(self) -> float:
-        """What rounding may do to a probability: little on a CPU in single or double precision, more where kernels and
-        precisions differ, or where it is a share of pixels, some of them between two classes."""
+        """How much rounding may change a probability: little on a CPU in single or double precision; more if kernels or
+        precisions differ, or if it is a share of pixels."""
         if self.draws is not None:
-            # Of shares of votes: little where seeds hold the random numbers, else what two counts may differ by.
+            # Vote shares differ little if seeds determine the random numbers, otherwise as two independent counts do.
             return 1e-2 if self.held else 3.3 * math.sqrt(0.5 / self.draws.votes)
         exact = not self.maps and self.device.type == "cpu" and self.native in (None, torch.float32, torch.float64)
         return 1e-4 if exact else 1e-2
 
     def place(self, x: Tensor) -> Tensor:
-        """``x`` (B, ...) as the model takes it: on its device, in its precision."""
+        """``x`` (B, ...) on the model's device and in its precision."""
         return x.to(self.device, self.native or self.working)
 
 
@@ -191,7 +191,7 @@ class CleanPass:
     answer: Any
 
     def serves(self, x: Tensor) -> bool:
-        """Whether a pass over ``x`` (B, ...) now would be this one again, bit for bit."""
+        """Whether a pass over ``x`` (B, ...) would repeat this one bit for bit."""
         return (
             isinstance(self.answer, Tensor)
             and x.dtype == self.inputs.dtype
@@ -201,7 +201,8 @@ class CleanPass:
 
 
 class _Again(torch.autograd.Function):
-    """The outputs of a clean pass for another leaf ``x`` (B, ...); gradients go through the graph of the first."""
+    """The outputs of a clean pass for another leaf ``x`` (B, ...). Gradients are computed with the graph of the first
+    pass."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, clean: CleanPass) -> Tensor:
@@ -216,8 +217,8 @@ class _Again(torch.autograd.Function):
 
 
 class Attacked(nn.Module):
-    """The model as attacks call it, always a module: ``before`` gets the size of each batch, batches are
-    filled up to ``least`` rows, and the ``clean`` pass stands in for the first call where it is the same."""
+    """The module that attacks call. It calls ``before`` with the size of each batch, pads batches to ``least`` rows,
+    and uses the ``clean`` pass instead of the first call if both are equal."""
 
     def __init__(
         self, model: Model, before: Callable[[int], None] | None = None, least: int = 1, clean: CleanPass | None = None
@@ -236,14 +237,15 @@ class Attacked(nn.Module):
 
 
 def votes(logits: Tensor) -> Tensor:
-    """(K,) the share of the passes ``logits`` (M, K) that vote for each class, float64; NaN where one is not finite."""
+    """The share (K,) of the passes ``logits`` (M, K) that vote for each class, float64; NaN if a logit is not
+    finite."""
     if not bool(torch.isfinite(logits).all()):
         return torch.full_like(logits[0], math.nan)
     return torch.bincount(logits.argmax(1), minlength=logits.shape[1]).double() / len(logits)
 
 
 def model_name(model: Any) -> str:
-    """How a model given from Python is called in records."""
+    """The name in records of a model that was passed in Python."""
     name = getattr(model, "name", None)
     if isinstance(name, str) and name:
         return name
@@ -251,15 +253,16 @@ def model_name(model: Any) -> str:
 
 
 def open_model(model: str | Model, spec: RunSpec) -> Subject:
-    """The model of a URI, or the one given, in the run's precision; the given one is not changed."""
+    """The model of a URI, or the model passed by the caller, in the run's precision. The caller's model is not
+    changed."""
     device = _device(spec.device)
     file = None
     if isinstance(model, str):
         if model.startswith("python:"):
-            raise BadInput(f"the model {model} was given from Python; go on with almakit.evaluate(...), which has it.")
+            raise BadInput(f"the model {model} was passed in Python; resume with almakit.evaluate(...).")
         normalisation = (spec.mean, spec.std) if spec.mean else None
         loaded: Model = load_model(model, trust=spec.trust, device=device, normalisation=normalisation)
-        # A file of these kinds holds more than weights.
+        # Files of these kinds contain more than weights.
         file = Path(re.sub(r"(\.py):\w+(@.*)?\Z", r"\1", model.partition(OUTPUT)[0])).expanduser()
         file = file if file.suffix in (".py", ".pt2", ".onnx") and file.is_file() else None
     elif not callable(model):
@@ -270,7 +273,7 @@ def open_model(model: str | Model, spec: RunSpec) -> Subject:
         loaded = model
     native, place = precision_and_device(loaded)
     name, code = model if isinstance(model, str) else model_name(loaded), file is not None and file.suffix == ".py"
-    # What a name stands for does not change; a .py file may read its settings from elsewhere.
+    # Named models do not change; a .py file may read its settings from other places.
     known = not code and (isinstance(model, str) or getattr(model, "by_name", False))
     facts = {
         "weights_sha256": weights_sha256(loaded),
@@ -297,7 +300,7 @@ def open_model(model: str | Model, spec: RunSpec) -> Subject:
 
 
 def _device(name: str) -> str:
-    """The device of a name; ``auto`` is a GPU where there is one."""
+    """The device of a name; ``auto`` is a GPU if one is available."""
     if name == AUTO:
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -309,9 +312,9 @@ def _device(name: str) -> str:
 
 
 def open_of(run: RunFolder, model: str | Model | None, device: str, trust: bool) -> Subject:
-    """The model that judges the images of a run folder again: ``model``, or the run's own.
+    """The model for judging the images of a run folder again: ``model``, or the run's own.
 
-    A folder is data: what it says about trust, and code that it names, count for nothing.
+    A folder is untrusted data: its setting of trust is ignored, and code that it names does not run.
     """
     if model is None and is_code(run.spec.model):
         raise CodeNamed(
@@ -321,13 +324,14 @@ def open_of(run: RunFolder, model: str | Model | None, device: str, trust: bool)
 
 
 def for_run(subject: Subject, run: RunFolder, goal: Goal | None) -> Subject:
-    """The subject as it judges what a run stored: with the run's ``goal`` and the units of its data."""
+    """The subject with the run's ``goal`` and the units of its data, for judging stored images."""
     goal = PixelGoal(share=share_of(run.spec.goal)) if run.segmentation else goal
     return replace(subject, goal=goal, aimed=run.aimed).with_features(run.features)
 
 
 def goal_of(run: RunFolder, goal: object = None) -> object:
-    """``goal``, or the run's own as text where it has one that is not about pixels; code counts only as ``goal``."""
+    """``goal``, or else the text of the run's own goal, unless that is about pixels. Code is accepted only in
+    ``goal``."""
     own = None if run.segmentation else run.spec.goal
     if goal is None and own is not None and ":" in own:
         raise CodeNamed(f"no code runs because a folder names it, and the run's goal is Python code: --goal {own}")

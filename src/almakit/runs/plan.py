@@ -1,4 +1,4 @@
-"""What is to be run: a ``Request`` as a caller makes it, and the ``Job`` it becomes once model and data are open."""
+"""A ``Request`` describes a run; ``plan`` opens its model and data and returns a ``Job``."""
 
 from __future__ import annotations
 
@@ -34,38 +34,39 @@ if TYPE_CHECKING:
     from .executors import Executor
 
 REACHED = ("goal not reached", "goal reached")
-"""The two classes of a run whose goal is on outputs that are no logits of classes."""
+"""The two classes of a run whose outputs are not class logits."""
 ENGINES = ("local", "ray")
 Notify = Callable[[float, int | None, int], None]
-"""Called at each model call of an attack: forwards per image, of about so many, images of the chunk."""
+"""Called at each model call of an attack with the forwards per image, their expected total, and the images of the
+chunk."""
 
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """A specification, the folder it is carried out in, and what decides none of its numbers.
+    """A specification, the run's folder, and options that do not change the numbers.
 
-    The fields ``model`` to ``surrogate`` hold what only Python has; they stand in for what the specification names.
+    The fields ``model`` to ``surrogate`` hold Python objects, which replace what the specification names.
     """
 
     spec: RunSpec
     out: Path = Path()
     model: str | Model | None = None
     data: Data | None = None
-    attacks: Sequence[Attack] = ()  # built from the specification where none are given
+    attacks: Sequence[Attack] = ()  # built from the specification if empty
     targets: Tensor | Sequence[int] | str | None = None
     goal: Goal | None = None
     surrogate: str | Model | None = None
-    add: bool = False  # the attacks are added to those of the run in the folder
+    add: bool = False  # add the attacks to those of the run in the folder
     shard: tuple[int, int] | None = None
     preflight: bool = True
     progress: Progress = field(default_factory=Progress)
     engine: str | Executor = "local"
     address: str = "local"  # of a Ray cluster
     workers: int | str | None = None
-    keep: tempfile.TemporaryDirectory[str] | None = None  # the folder, where it goes with the run
+    keep: tempfile.TemporaryDirectory[str] | None = None  # temporary folder that is deleted with the run
     trackers: Sequence[Track] = ()
     certify: str | None = None
-    warn: bool = False  # about preflight's findings with Python's warnings
+    warn: bool = False  # report preflight's findings as Python warnings
 
     def __post_init__(self) -> None:
         attacks = list(self.attacks) or build_all(self.spec.attacks)
@@ -86,11 +87,11 @@ class Request:
             raise BadInput("certificates are about any other class than the label: leave targets out.")
         if self.certify is not None and self.shard is not None:
             raise BadInput("shards are certified together: leave certify out, merge them, then `almakit certify`.")
-        if not self.add:  # the radii of a run that grows may be for the attacks it has already
+        if not self.add:  # with --add, a radius may belong to an attack that the run has already
             self.check_radii()
 
     def check_radii(self) -> None:
-        """Raises where a radius is for a distance that no attack has."""
+        """Raise an error if a radius belongs to a distance that no attack uses."""
         distances = [repr(attack.measure) for attack in self.attacks]
         for option in ("epsilon", "stop_within"):
             for_distances(getattr(self.spec, option), distances, option)
@@ -98,7 +99,7 @@ class Request:
 
 @dataclass(eq=False)
 class Kept:
-    """The chunk that a process works on: its images and the model's clean pass over them, for all attacks."""
+    """The current chunk of a process: its images and the model's clean pass over them, used by all attacks."""
 
     number: int = -1
     chunk: Chunk | None = None
@@ -107,7 +108,8 @@ class Kept:
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """All that a run's chunks are computed from; ``hashes`` are the images' sha256, compared at every reading."""
+    """Everything from which a run's chunks are computed. ``hashes``: the sha256 of each image, compared whenever it is
+    read."""
 
     spec: RunSpec
     subject: Subject
@@ -116,7 +118,7 @@ class Job:
     targets: Sequence[int] | None
     attacks: Sequence[Attack]
     infos: Sequence[AttackInfo]
-    surrogate: Subject | None = None  # the model that gradients come from, where it is another
+    surrogate: Subject | None = None  # model that provides the gradients, if it is another one
     kept: Kept = field(default_factory=Kept)
 
     @property
@@ -132,22 +134,22 @@ class Job:
         return [chunk for chunk in range(count) if shard is None or chunk % shard[1] == shard[0]]
 
     def rounds(self, classes: int) -> int:
-        """Number of targets of each image: one, or with ``targets=all`` every class but its label."""
+        """Number of targets per image: one, or with ``targets=all`` all classes except its label."""
         return classes - 1 if self.spec.targets == "all" else 1
 
     def keys(self, chunk: int, classes: int) -> list[ChunkKey]:
-        """The steps of a chunk in order: its clean pass, then its attacks, known with the number of ``classes``."""
+        """The steps of a chunk in order: its clean pass, then its attacks. They depend on the number of ``classes``."""
         turns = self.rounds(classes) if classes else 0
         attacks = [ChunkKey(ATTACK, info.index, chunk, turn) for info in self.infos for turn in range(turns)]
         return [ChunkKey(CLEAN, -1, chunk), *attacks]
 
     def with_models(self, change: Callable[[Subject], Subject]) -> Job:
-        """The job with its model and its surrogate changed."""
+        """The job with another model and surrogate."""
         surrogate = None if self.surrogate is None else change(self.surrogate)
         return replace(self, subject=change(self.subject), surrogate=surrogate)
 
     def load(self, number: int) -> Chunk:
-        """The images of a chunk, which must still be the ones the run began with."""
+        """The images of a chunk; raises an error if they have changed since the run began."""
         found = self.dataset.chunk(self.positions(number))
         for position, sha256 in zip(self.positions(number), found.sha256, strict=True):
             if sha256 != self.hashes[position]:
@@ -170,18 +172,18 @@ class Job:
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """A step of a chunk with all that it depends on."""
+    """A step of a chunk with everything it depends on."""
 
     key: ChunkKey
-    batch: int  # images through the model at a time, at most
-    infos: Sequence[ImageInfo] = ()  # of the chunk's images; empty before their clean pass
+    batch: int  # largest number of images in a model call
+    infos: Sequence[ImageInfo] = ()  # targets of the chunk's images; empty before their clean pass
     classes: int = 0
-    share: bool = True  # whether the clean pass is kept for the attacks, which takes memory
+    share: bool = True  # whether the clean pass is kept in memory for the attacks
 
 
 @dataclass(eq=False)
 class State:
-    """What is known of a run so far; ``batch`` shrinks and ``share`` ends when memory runs out."""
+    """The state of a run. When memory runs out, ``share`` becomes False, then ``batch`` is halved."""
 
     batch: int
     done: set[ChunkKey]
@@ -191,7 +193,7 @@ class State:
     share: bool = True
 
     def next(self, job: Job, chunk: int) -> Task | None:
-        """The next step of a chunk; a chunk whose clean pass was given up cannot be attacked."""
+        """The next step of a chunk. A chunk whose clean pass was given up is not attacked."""
         for key in job.keys(chunk, self.classes):
             if key in self.failed and key.kind == CLEAN:
                 return None
@@ -202,8 +204,8 @@ class State:
 
 
 def plan(request: Request, spec: RunSpec) -> Job:
-    """The job of a request, with the ``spec`` that its folder agrees with: model and data opened and checked, targets
-    and goal decided. The batch size may still be open."""
+    """The job of a request, with the ``spec`` that agrees with its folder: opens and checks model and data, and decides
+    targets and goal. The batch size may still be undecided."""
     subject = open_model(spec.model if request.model is None else request.model, spec)
     spec = replace(spec, device=str(subject.device)) if spec.device == AUTO else spec
     source = spec.data if request.data is None else request.data
@@ -223,7 +225,7 @@ def plan(request: Request, spec: RunSpec) -> Job:
 
 
 def _check_units(spec: RunSpec, dataset: Dataset, request: Request) -> None:
-    """Raises where settings are combined that have no meaning together."""
+    """Raise an error for settings that cannot be combined."""
     box_of(dataset.features, spec.bits)
     if spec.eot is not None and dataset.maps is not None:
         raise BadInput("eot is for classifiers: leave it out with label maps.")
@@ -233,7 +235,7 @@ def _check_units(spec: RunSpec, dataset: Dataset, request: Request) -> None:
 
 
 def _with_maps(job: Job, request: Request) -> Job:
-    """The job on data that give every pixel a class: a share of the labelled ones must be wrong."""
+    """The job for segmentation: a share of the labelled pixels must be wrong."""
     if job.spec.targets is not None:
         raise BadInput(f"{job.dataset.name} gives every pixel a class: leave out targets.")
     text = f"pixels(share={share_of(job.spec.goal):g})"
@@ -242,7 +244,7 @@ def _with_maps(job: Job, request: Request) -> Job:
 
 
 def _with_goal(job: Job, request: Request) -> Job:
-    """The job with its goal, where it is another than to leave the label or to reach the target."""
+    """The job with its goal, unless it is to leave the label or to reach the target."""
     text, labels = job.spec.goal, job.dataset.truths
     if text is None and labels is not None:
         raise BadInput(
@@ -262,7 +264,7 @@ def _with_goal(job: Job, request: Request) -> Job:
 
 
 def _gives_logits(job: Job) -> bool:
-    """Whether the model returns what may be the logits (B, K) of classes; preflight reports one that fails."""
+    """Whether the model's output may be class logits (B, K). A model that fails is reported by preflight."""
     subject = job.subject
     try:
         answer = predict(subject.model, subject.place(job.dataset.chunk([0]).x))
@@ -272,7 +274,7 @@ def _gives_logits(job: Job) -> bool:
 
 
 def _on_outputs(job: Job) -> Job:
-    """The job with a goal on outputs that are no logits of classes: two classes say whether it is reached."""
+    """The job with a goal on outputs that are not class logits; its two classes are "not reached" and "reached"."""
     spec, dataset = job.spec, job.dataset
     if spec.targets is not None or spec.eot is not None:
         raise BadInput(f"the goal {spec.goal} is about outputs that are no logits: leave out targets and eot.")
@@ -284,5 +286,5 @@ def _on_outputs(job: Job) -> Job:
 
 
 def own_code(goal: str | None) -> bool:
-    """Whether a goal is code that other processes do not have."""
+    """Whether a goal is Python code that other processes cannot load."""
     return goal is not None and ":" in goal

@@ -1,4 +1,4 @@
-"""Progress of long work: one changing line on a terminal or in a notebook, plain lines elsewhere, nothing by default in
+"""Progress display: one changing line on a terminal or in a notebook, plain lines elsewhere, nothing by default in
 Python."""
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ class Progress:
     """The interface; this class shows nothing."""
 
     def note(self, sentence: str) -> None:
-        """Show a sentence."""
+        """Show a message."""
 
     def begin(self, what: str, done: int, total: int, unit: str = "images") -> None:
-        """A stage begins; ``done`` of its ``total`` images (or other units) are finished already."""
+        """Begin a stage with ``total`` images (or other units), of which ``done`` are finished already."""
 
     def advance(self, count: int, detail: str = "") -> None:
-        """``count`` more are finished and stored."""
+        """Count ``count`` more units as finished and stored."""
 
     def inside(self, forwards: float, of: int | None, count: int) -> None:
-        """The next ``count`` have had ``forwards`` forward passes each, of about ``of`` if that is known."""
+        """The next ``count`` units have had ``forwards`` forward passes each, of about ``of`` if known."""
 
     def end(self) -> None:
-        """The stage, or the whole run, is over."""
+        """End the stage or the run."""
 
 
 class Lines(Progress):
-    """Plain lines, one every ``pause`` seconds at most; a stream that can no longer be written to is ignored."""
+    """Plain lines, at most one every ``pause`` seconds. A stream that can no longer be written to is ignored."""
 
     def __init__(self, stream: TextIO | None = None, pause: float = 5.0):
         self.stream, self.pause = Lasting(stream or sys.stderr), pause
@@ -48,7 +48,7 @@ class Lines(Progress):
         self.stream.flush()
 
     def line(self, text: str, share: float) -> None:
-        """Show the position in a stage, of which a ``share`` is done."""
+        """Show the progress of a stage; ``share`` of it is done."""
         self.note(text)
 
     def begin(self, what: str, done: int, total: int, unit: str = "images") -> None:
@@ -81,7 +81,7 @@ class Terminal(Lines):
 
     def __init__(self, stream: TextIO | None = None, pause: float = 0.1):
         super().__init__(stream, pause)
-        self.width = 0  # of the line that is shown
+        self.width = 0  # length of the line that is shown
 
     def line(self, text: str, share: float) -> None:
         full = round(WIDTH * share)
@@ -151,7 +151,8 @@ def shown(progress: bool | Progress | None) -> Progress:
 def forwards_per_image(
     notify: Callable[[float, int | None, int], None], of: int | None, images: int
 ) -> Callable[[int], None]:
-    """A function of batch sizes that notifies of the mean number of forwards of ``images``, of about ``of``."""
+    """A function of batch sizes that calls ``notify`` with the mean number of forwards per image and its expected total
+    ``of``."""
     queried = 0
 
     def count(batch: int) -> None:

@@ -1,4 +1,4 @@
-"""Hashes of functions and models given from Python: their code, and the values that they hold or refer to."""
+"""Hashes of functions and models passed in Python: their code and the values they contain or refer to."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from torch import Tensor, nn
 from ..models.classifier import Classifier, state_sha256
 
 LIBRARIES = ("almakit", "builtins", "numpy", "timm", "torch", "torchvision", "transformers")
-"""Libraries whose code is left out: it changes only with their version."""
+"""Libraries whose code is not hashed, because it changes only with their version."""
 HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device)
 
 
 def fingerprint(function: Callable[..., Any]) -> str:
-    """A name for a function that changes with its code, ``name#1a2b3c4d``, but not with what the code refers to."""
+    """A name ``name#1a2b3c4d`` that depends on a function's code, but not on the values the code refers to."""
     name = getattr(function, "__name__", type(function).__name__).strip("<>")
     code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
     if code is None:
@@ -39,7 +39,7 @@ def fingerprint(function: Callable[..., Any]) -> str:
 
 
 def settings_sha256(model: object) -> str:
-    """The sha256 over a model's classes and functions, their code, and all values that they hold or refer to.
+    """The sha256 over the classes and functions of a model, their code, and all values they contain or refer to.
 
     What the model's own code assigns, such as a counter of its calls, is left out.
     """
@@ -55,7 +55,7 @@ def _parts(value: Any, seen: dict[int, object]) -> Iterator[str]:
     elif id(value) in seen:
         yield "seen"
     else:
-        seen[id(value)] = value  # a reference, so that no other object gets its id
+        seen[id(value)] = value  # keeps the object alive, so that no other object gets its id
         yield type(value).__qualname__
         if isinstance(value, (Tensor, np.ndarray)):
             yield str(state_sha256({"": torch.as_tensor(value)}))
@@ -69,7 +69,7 @@ def _parts(value: Any, seen: dict[int, object]) -> Iterator[str]:
 
 
 def _inside(value: Any) -> list[Any]:
-    """What a collection, a function, a module or another object holds, in an order that does not depend on the
+    """The contents of a collection, function, module or other object, in an order that does not depend on the
     process."""
     if isinstance(value, (list, tuple)):
         return list(value)
@@ -113,8 +113,8 @@ def _of_class(kind: type) -> list[Any]:
 
 
 def _of_library(value: Any) -> bool:
-    """Whether it is a function of a library, or an object of one that is neither a module nor a collection and has no
-    settings."""
+    """Whether ``value`` is a function of a library, or a library object without settings that is neither a module nor a
+    collection."""
     if isinstance(value, (nn.Module, list, tuple, Mapping, partial, MethodType)):
         return False
     module = getattr(value, "__module__", None) or type(value).__module__

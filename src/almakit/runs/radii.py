@@ -1,5 +1,4 @@
-"""Radii for robust accuracy as people write them: ``linf=8/255,4/255``, ``l2=0.5`` or a number for every distance. No
-torch here."""
+"""Parses radii for robust accuracy: ``linf=8/255,4/255``, ``l2=0.5``, or a number for every distance. No torch here."""
 
 from __future__ import annotations
 
@@ -10,13 +9,13 @@ from ..radius import number
 
 Radii = float | str | Sequence[float | str] | Mapping[str, "float | str | Sequence[float | str]"]
 MOST = 16
-"""Number of radii for one distance: they are columns of tables."""
+"""Largest number of radii per distance, because each is a column of tables."""
 
 
 def texts_of(epsilons: Radii, option: str = "epsilon") -> tuple[str, ...]:
-    """Radii given in Python or TOML as the texts a run records: ("linf=8/255,4/255", "l2=0.5").
+    """Radii from Python or TOML as the texts that a run records: ("linf=8/255,4/255", "l2=0.5").
 
-    ``option`` is what errors call them.
+    ``option`` is the name of the setting in error messages.
     """
     if isinstance(epsilons, Mapping):
         found = [f"{name}={_listed(values, option)}" for name, values in epsilons.items()]
@@ -39,7 +38,7 @@ def _listed(values: object, option: str) -> str:
 
 
 def parse(texts: Sequence[str], option: str = "epsilon") -> dict[str, list[float]]:
-    """Distance -> its radii; those under the key "" are for every distance."""
+    """The radii by distance; those under the key "" apply to every distance."""
     found: dict[str, list[float]] = {}
     for text in texts:
         name, equals, values = text.rpartition("=")
@@ -52,7 +51,7 @@ def parse(texts: Sequence[str], option: str = "epsilon") -> dict[str, list[float
 
 
 def for_distances(texts: Sequence[str], distances: Sequence[str], option: str = "epsilon") -> dict[str, list[float]]:
-    """Distance -> its radii, ascending and once each; a distance that no attack has is an error."""
+    """The radii by distance, ascending and without duplicates. A distance that no attack uses is an error."""
     found: dict[str, set[float]] = {}
     for name, values in parse(texts, option).items():
         mine = [distance for distance in distances if name in ("", distance)] or [
@@ -67,7 +66,7 @@ def for_distances(texts: Sequence[str], distances: Sequence[str], option: str = 
 
 
 def stop_radius(texts: Sequence[str], distance: str) -> float | None:
-    """The radius at which attacks in ``distance`` stop; None where ``texts`` name none for it."""
+    """The radius at which attacks in ``distance`` stop; None if ``texts`` contain none for it."""
     found = parse(texts, "stop_within")
     own = next((values for name, values in found.items() if name.lower() == distance.lower()), found.get("", []))
     return own[0] if own else None

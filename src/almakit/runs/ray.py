@@ -1,4 +1,4 @@
-"""Steps as tasks of a Ray cluster, on one machine or many; this process submits them and is the only writer."""
+"""Runs steps as tasks of a Ray cluster, on one machine or many. This process submits them and is the only writer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from .progress import Progress
 from .store.files import Array
 
 LOSSES = 20
-"""Number of nodes that may leave under a step before it is given up."""
+"""Number of nodes that may be lost during a step before it is given up."""
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
@@ -52,7 +52,7 @@ class RayExecutor(Executor):
     Args:
         address: ``local`` (a cluster is started here and ended with the run), ``auto`` or host:port.
         workers: number of tasks at a time at most.
-        progress: shows which nodes join and leave.
+        progress: receives a message when nodes join or leave.
     """
 
     name = "ray"
@@ -63,14 +63,14 @@ class RayExecutor(Executor):
         self._ours = False
         self._job: Job | None = None
         self._work: Any = None  # starts a task
-        self._images: dict[int, Any] = {}  # by chunk, in the object store
+        self._images: dict[int, Any] = {}  # the images of each chunk in the object store
         self._running: dict[Future[Outcome], Any] = {}
         self._nodes: set[str] = set()
         self._slots, self._counted = 1, 0.0
 
     @property
     def capacity(self) -> int:
-        """Some tasks wait at the nodes, so that none is idle while this process writes."""
+        """More tasks than the cluster can run at a time, so that no node is idle while this process writes."""
         if self._job is None:
             return 1
         self._count_nodes(self._job)
@@ -100,11 +100,11 @@ class RayExecutor(Executor):
         self._ray = self._job = None
 
     def _finish(self, answer: Any, future: Future[Outcome]) -> None:
-        """Ends the ``future`` of a step with what its task returned."""
+        """Set the result or exception of a step's ``future`` from its task."""
         self._running.pop(future, None)
         try:
             node, found = answer.result()
-        except Exception as error:  # its node or process died, or memory ran out on the node
+        except Exception as error:  # the node or process died, or the node ran out of memory
             kind = type(error).__name__
             if kind in ("NodeDiedError", "ObjectLostError", "LocalRayletDiedError"):
                 future.set_exception(Lost(f"its node left the cluster ({kind}).", LOSSES))
@@ -132,10 +132,10 @@ class RayExecutor(Executor):
             handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM) if main}
             try:
                 host, _, port = self.address.rpartition("://")[2].rpartition(":")
-                if host and port.isdigit():  # where nobody listens Ray itself would wait for minutes
+                if host and port.isdigit():  # without a listener at this address, Ray would wait for minutes
                     socket.create_connection((host, int(port)), timeout=10).close()
                 ray.init(address=self.address, **options)
-            except Exception as error:  # Ray raises anything here, a bare Exception included
+            except Exception as error:  # Ray raises any exception here, also a plain Exception
                 why = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
                 raise Unavailable(
                     f"Ray could not be started on this machine ({why}); see its logs, or leave out --engine ray."
@@ -150,7 +150,7 @@ class RayExecutor(Executor):
         self._ray = ray
 
     def _send(self, job: Job) -> None:
-        """Puts what all tasks share into the object store."""
+        """Put the data that all tasks share into the object store."""
         self._job = job
         gpu, threads = job.subject.device.type == "cuda", torch.get_num_threads()
         remote = self._ray.remote(max_retries=0, num_cpus=0 if gpu else threads, num_gpus=int(gpu))(work)
@@ -158,7 +158,8 @@ class RayExecutor(Executor):
         self._work = lambda task, images: remote.remote(token, cargo, threads, task, images)
 
     def _count_nodes(self, job: Job) -> None:
-        """Counts the tasks that the cluster can run at a time, once a second, and notes when nodes join or leave."""
+        """Update the number of tasks that the cluster can run at a time, once a second, and report nodes that join or
+        leave."""
         if time.monotonic() - self._counted < 1:
             return
         self._counted = time.monotonic()
@@ -173,8 +174,8 @@ class RayExecutor(Executor):
 
 
 def packed(job: Job) -> bytes:
-    """The job as bytes, with its weights and the user's own code, without its images; models that cannot be pickled
-    are left out where nodes can load them by name."""
+    """The job as bytes, with weights and the user's code, without images. Models that cannot be pickled are left out if
+    nodes can load them by name."""
     from ray import cloudpickle
 
     own = _own_modules()
@@ -195,7 +196,7 @@ def packed(job: Job) -> bytes:
 
 
 def _own_modules() -> list[ModuleType]:
-    """The modules that are the user's own code, which nodes cannot be expected to have."""
+    """The modules that contain the user's own code, which nodes may not have."""
     installed = {*sysconfig.get_paths().values(), *site.getsitepackages(), site.getusersitepackages()}
     places = [Path(place).resolve() for place in installed if place]
     own = []
@@ -216,18 +217,18 @@ def _on_cpu(subject: Subject) -> Subject:
 # On a node.
 
 _jobs: dict[str, Job] = {}
-"""The job of the run that a node's process works for, by the run's token: it is unpickled once per process."""
+"""The unpickled job of a node's process, by the run's token."""
 
 
 def work(token: str, cargo: Array, threads: int, task: Task, images: dict[str, Any]) -> tuple[str, Outcome | Exception]:
-    """The node, and what a step on it ended in.
+    """Compute a step on a node.
 
     Args:
-        token: names the run.
-        cargo: what ``packed`` returned.
+        token: identifies the run.
+        cargo: the job as returned by ``packed``.
         threads: number of threads of the driver.
         task: the step.
-        images: those of its chunk.
+        images: images of its chunk.
     """
     import ray
 
@@ -236,7 +237,7 @@ def work(token: str, cargo: Array, threads: int, task: Task, images: dict[str, A
         if token not in _jobs:
             torch.set_num_threads(threads)
             _jobs.clear()
-            job = pickle.loads(cargo.data)  # packed by our own driver
+            job = pickle.loads(cargo.data)  # packed by almakit's own driver
             _jobs[token] = received(job, job.subject.device.type, f" (on the node {node})").with_models(_on_gpu)
         return node, compute(_jobs[token], task, images)
     except AlmakitError as error:
@@ -248,7 +249,7 @@ def work(token: str, cargo: Array, threads: int, task: Task, images: dict[str, A
 
 
 def _on_gpu(subject: Subject) -> Subject:
-    """The subject on the GPU that Ray lets this process use, if it is for GPUs."""
+    """The subject on the GPU that Ray assigned to this process, if it uses a GPU."""
     if subject.device.type != "cuda":
         return subject
     device, model = torch.device("cuda", 0), subject.model

@@ -1,5 +1,5 @@
-"""A folder that was begun before: is it this run's, with the settings, weights, data and answers it began with, and
-what is left to do?"""
+"""Resuming: checks that a folder belongs to this run, with the same settings, weights, data and model outputs, and
+finds the remaining steps."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SAMPLE = 16
 
 
 def extended(spec: RunSpec, built: list[Attack], out: Path) -> tuple[RunSpec, list[Attack]]:
-    """The spec and the attacks of the run in ``out`` with those of ``spec`` added after its own."""
+    """The spec and attacks of the run in ``out``, followed by the attacks of ``spec``."""
     if not (out / folder.SPEC).is_file() or not (out / database_name()).is_file():
         raise BadInput(f"{out} holds no run that attacks could be added to; join shards first (almakit merge).")
     recorded = RunSpec.from_toml(out / folder.SPEC)
@@ -43,8 +43,8 @@ def extended(spec: RunSpec, built: list[Attack], out: Path) -> tuple[RunSpec, li
 
 
 def continue_in(spec: RunSpec, out: Path, adding: bool = False) -> tuple[RunSpec, RunSpec | None]:
-    """The spec with the choices recorded in the folder, and the recorded spec, None in a new folder; refuses a folder
-    of another spec.
+    """The spec completed from the folder, and the recorded spec (None in a new folder). Raises an error if the folder
+    belongs to another spec.
 
     ``adding``: the spec may have more attacks than the folder.
     """
@@ -53,7 +53,7 @@ def continue_in(spec: RunSpec, out: Path, adding: bool = False) -> tuple[RunSpec
     recorded = RunSpec.from_toml(out / folder.SPEC)
     spec = spec.fill(recorded)
     if tuple(as_written_now(text) for text in recorded.attacks) == spec.attacks:
-        # The same attacks, perhaps as an older almakit wrote them: the hash stays the folder's.
+        # An older almakit may have written the same attacks differently: keep the folder's texts, and so its hash.
         spec = replace(spec, attacks=recorded.attacks)
     more = adding and spec.attacks[: len(recorded.attacks)] == recorded.attacks
     if differences := spec.differences(replace(recorded, attacks=spec.attacks) if more else recorded):
@@ -85,11 +85,11 @@ FACTS = {
     "data_sha256": "the images, labels or targets of {data}",
     "features": "the features of {data} (names, ranges, steps, which are fixed)",
 }
-"""What must be as it was when the run began."""
+"""Facts that must not have changed since the run began."""
 
 
 def facts_of(job: Job, shard: tuple[int, int] | None) -> dict[str, str | None]:
-    """What a database records of its run beside the specification."""
+    """The facts that a database records in addition to the specification."""
     dataset, subject = job.dataset, job.subject
     return {
         **subject.facts,
@@ -104,7 +104,7 @@ def facts_of(job: Job, shard: tuple[int, int] | None) -> dict[str, str | None]:
 
 
 def agree(store: Store, job: Job, facts: dict[str, str | None]) -> None:
-    """Makes sure the database belongs to this spec, these weights and these data; a new one records them."""
+    """Check that the database belongs to this spec, weights and data; a new database records them."""
     spec = job.spec
     recorded = store.meta("spec_sha256")
     if recorded is None:
@@ -112,7 +112,7 @@ def agree(store: Store, job: Job, facts: dict[str, str | None]) -> None:
         store.set_meta(spec_sha256=spec.sha256, spec=spec.to_toml(), model=spec.model, data=spec.data, **facts)
         return
     if recorded != spec.sha256:
-        # Attacks may have been added to the run.toml beside it, which this spec agrees with, now or before a stop.
+        # Attacks may have been added to run.toml, now or before an interruption; the spec agrees with it.
         before = RunSpec.from_text(store.meta("spec") or "", str(store.path)).attacks
         if spec.attacks[: len(before)] != before or replace(spec, attacks=before).sha256 != recorded:
             raise SpecChanged(f"{store.path} belongs to another run than the run.toml beside it.")
@@ -120,7 +120,7 @@ def agree(store: Store, job: Job, facts: dict[str, str | None]) -> None:
         store.set_meta(spec_sha256=spec.sha256, spec=spec.to_toml())
     for key, what in FACTS.items():
         then, now = store.meta(key), facts[key]
-        if then != now and (key, then) != ("imports_sha256", None):  # which older runs do not have
+        if then != now and (key, then) != ("imports_sha256", None):  # not recorded by older runs
             where = _first_change(store, job) if key == "data_sha256" else ""
             raise SpecChanged(
                 f"{what.format(**vars(spec))}{where} have changed since this run began ({key} was {then}, is {now}). "
@@ -135,8 +135,8 @@ def agree(store: Store, job: Job, facts: dict[str, str | None]) -> None:
 
 
 def _changed_settings(attack: Attack, then: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """(name, then, now) of each setting that differs. One that an older almakit did not have leaves its runs alone
-    where it has its default."""
+    """(name, recorded, current) of each setting that differs. A setting that the recording version did not have counts
+    as its default."""
     defaults = {f.name: default_of(f) for f in fields(attack)}
     for name in sorted({*then} ^ {*now}):
         if name in then or name not in defaults or getattr(attack, name) != defaults[name]:
@@ -148,7 +148,8 @@ def _changed_settings(attack: Attack, then: dict[str, Any], now: dict[str, Any])
 
 
 def _flat(settings: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
-    """The settings by name, those of attacks inside as ``attack.steps``; older runs kept such attacks as text alone."""
+    """The settings by name, those of nested attacks as ``attack.steps``. Older runs stored nested attacks as text
+    only."""
     found: dict[str, Any] = {}
     for name, value in settings.items():
         several = isinstance(value, list) and any(isinstance(part, dict) for part in value)
@@ -161,7 +162,7 @@ def _flat(settings: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _first_change(store: Store, job: Job) -> str:
-    """Which image is not what it was, where one of those already recorded is."""
+    """A message about the first recorded image that has changed; None if there is none."""
     for info in store.images():
         if info.index >= len(job.hashes):
             return f" (there were more than {len(job.hashes)})"
@@ -171,7 +172,7 @@ def _first_change(store: Store, job: Job) -> str:
 
 
 def state_of(store: Store, job: Job, out: Path, progress: Progress) -> State:
-    """How far the run is; chunks whose file is damaged or gone are taken back first."""
+    """The state of the run. Chunks whose file is damaged or missing are discarded first."""
     for key in store.damaged():
         progress.note(
             f"{store.path}: the rows of chunk {key.chunk} are not the ones that were written; it is computed again."
@@ -182,7 +183,7 @@ def state_of(store: Store, job: Job, out: Path, progress: Progress) -> State:
             progress.note(f"{out / str(row.file)} {fault}; chunk {row.key.chunk} is computed again.")
             store.discard(row.key)
     rows = store.chunks()
-    # What an earlier session learnt about memory holds on: the same chunks must go through the model in the same
+    # Memory limits found by an earlier session stay valid: the same chunks must go through the model in the same
     # pieces.
     batch = min([job.chunk_size, *(row.batch for row in rows if row.batch < row.images)])
     known, classes = {info.index: info for info in store.images()}, int(store.meta("classes") or 0)
@@ -190,12 +191,12 @@ def state_of(store: Store, job: Job, out: Path, progress: Progress) -> State:
 
 
 def same_answers(job: Job, state: State) -> None:
-    """Queries the model on a sample of the images whose clean pass is stored, and refuses one that answers otherwise
-    than it did then.
+    """Evaluate the model on a sample of the images with a stored clean pass, and raise an error if its outputs have
+    changed.
 
-    One forward pass of at most ``SAMPLE`` images, which counts for none of them. Images whose logits were not finite
-    are left out: a fault may have passed. A model whose answers change from pass to pass may differ by as much as it
-    differs from itself.
+    This is one forward pass of at most ``SAMPLE`` images that is not counted. Images whose logits were not finite are
+    left out, because the cause may have been temporary. For a random model, the tolerance is the difference between two
+    of its passes.
     """
     stored = [info for info in state.known.values() if ChunkKey(CLEAN, -1, info.chunk) in state.done and info.top]
     sample = sorted(stored, key=lambda info: (info.top[0][1], info.index))[:SAMPLE]
@@ -220,7 +221,7 @@ def same_answers(job: Job, state: State) -> None:
 
 
 def _apart(info: ImageInfo, chances: Tensor) -> float:
-    """The largest difference between the recorded probabilities of an image and ``chances`` (K,); infinite where they
+    """The largest difference between the recorded probabilities of an image and ``chances`` (K,); infinite if they
     cannot be compared."""
     if bool(chances.isnan().any()) or any(not 0 <= label < len(chances) for label, _ in info.top):
         return float("inf")

@@ -1,5 +1,5 @@
-"""From a request to a folder of judged records: chunk after chunk its steps are submitted to an executor, and each
-outcome is stored before the next step of its chunk begins.
+"""Carries out a run: submits the steps of each chunk to an executor and stores each outcome before the next step of its
+chunk begins.
 
 Retries, memory that runs out, order, signals, progress and experiment trackers are handled here for every executor.
 """
@@ -47,19 +47,19 @@ from .store.fields import finite
 from .threat import named
 
 SMALL_WEIGHTS, SMALL_IMAGE = 20_000_000, 3 * 96 * 96
-"""A model of so many weights at most, on images of so many numbers, is small: threads inside its layers gain little,
-processes beside it much."""
+"""The largest number of weights and of values per image of a small model, which gains more from several processes than
+from threads."""
 MOST_ROUNDS = 99
 HOPELESS = 3
-"""An attack that fails on so many chunks before one is done is a mistake, which more chunks would not mend."""
+"""If an attack fails on this many chunks before one succeeds, the run ends, because more chunks would fail too."""
 BACKOFF = 1.0
-"""Seconds before the second try of a step that may need time, doubled for each further one."""
+"""Seconds before the second try of a step that waiting may help, doubled for each further try."""
 
 
 @contextmanager
 def prepared(request: Request) -> Iterator[tuple[Job, Session | None]]:
-    """The job of a request, opened and agreed with what its folder holds, and the session that does what is left; None
-    where nothing is."""
+    """The job of a request, checked against its folder, and the session for the remaining steps; None if no step
+    remains."""
     if request.add:
         spec, attacks = extended(request.spec, list(request.attacks), request.out)
         request = replace(request, spec=spec, attacks=attacks)
@@ -79,8 +79,8 @@ def prepared(request: Request) -> Iterator[tuple[Job, Session | None]]:
             job = settle(job, progress)
         tell(trackers, {"event": "begin", "settings": job.spec.to_dict(), "folder": str(out)})
         stack.enter_context(only_writer(out / database_name(shard)))
-        recorded = continue_in(job.spec, out, request.add)[1]  # again, now that no other process writes here
-        # The spec is written first: a run that is killed in between resumes with the same chunks and attacks.
+        recorded = continue_in(job.spec, out, request.add)[1]  # again, now that this process holds the lock
+        # The spec is written first, so that a run that is killed in between resumes with the same chunks and attacks.
         if recorded is None or (recorded.attacks, recorded.epsilon) != (job.spec.attacks, job.spec.epsilon):
             files.write_bytes(out / folder.SPEC, job.spec.to_toml().encode())
         store = stack.enter_context(Store(out / database_name(shard)))
@@ -103,8 +103,8 @@ def prepared(request: Request) -> Iterator[tuple[Job, Session | None]]:
 
 
 def executor_for(request: Request, job: Job) -> tuple[Executor, int | None]:
-    """The executor a request names, for its job, and the threads of this process where they matter: numbers must not
-    depend on ``workers``."""
+    """The executor of a request. Also sets the number of threads if necessary, because numbers must not depend on
+    ``workers``."""
     progress, workers = request.progress, request.workers
     if not isinstance(request.engine, str):
         return request.engine, None
@@ -125,23 +125,23 @@ def executor_for(request: Request, job: Job) -> tuple[Executor, int | None]:
 
 
 def _why_alone(job: Job) -> str:
-    """Why a run cannot be shared with other processes; empty where it can."""
+    """Why a run cannot use other processes; empty if it can."""
     if job.subject.device.type != "cpu":
         return f"its model is on {job.subject.device}"
     if own_code(job.spec.goal):
         return "its goal is code of your own, which worker processes do not have"
     for subject, what in ((job.subject, "model"), (job.surrogate, "surrogate")):
         if subject is not None and not subject.by_name:
-            return f"its {what} was given in Python; worker processes load theirs by name or from a file"
+            return f"its {what} was given in Python; worker processes can only load one by name or from a file"
     try:
         same = build_all(job.spec.attacks) == list(job.attacks)
-    except Exception:  # its text names a function or a class that only this process has
+    except Exception:  # its text names a function or class that exists only in this process
         same = False
-    return "" if same else "an attack was given in Python; worker processes make theirs from a text"
+    return "" if same else "an attack was given in Python; worker processes can only build one from text"
 
 
 def small(job: Job) -> bool:
-    """Whether processes beside each other serve a model better than threads inside its layers."""
+    """Whether several processes are faster for a model than threads inside its layers."""
     model = job.subject.model
     weights = sum(part.numel() for part in model.parameters()) if isinstance(model, nn.Module) else 0
     return weights <= SMALL_WEIGHTS and job.dataset.chunk(range(min(1, len(job.dataset)))).x[:1].numel() <= SMALL_IMAGE
@@ -149,7 +149,7 @@ def small(job: Job) -> bool:
 
 @dataclass(eq=False)
 class Session:
-    """A run under way in the folder ``out``."""
+    """Carries out a run in the folder ``out``."""
 
     store: Store
     job: Job
@@ -160,19 +160,19 @@ class Session:
     progress: Progress
     executor: Executor
     trackers: Sequence[Track] = ()
-    number: int = 0  # of the session, in the database
+    number: int = 0  # row of the session in the database
     tries: Counter[tuple[ChunkKey, int]] = field(default_factory=Counter)  # by key and limit
     nodes: Counter[str] = field(default_factory=Counter)  # images done by each
-    distances: dict[int, list[float]] = field(default_factory=dict)  # verified ones of this session, by attack
+    distances: dict[int, list[float]] = field(default_factory=dict)  # verified distances of this session, by attack
     left: int = 0  # results
-    seconds: float = 0.0  # of one process for them, once it is known
+    seconds: float = 0.0  # seconds of one process for the remaining steps, once known
 
     def run(self) -> None:
-        """Computes and stores the remaining steps."""
+        """Compute and store the remaining steps."""
         self._begin()
         ending, notify = "done", None if type(self.progress) is Progress else self.progress.inside
         waiting = deque(chunk for chunk in self.job.chunks(self.shard) if self.state.next(self.job, chunk) is not None)
-        ready: list[tuple[float, int, Task]] = []  # a heap of steps by when they may begin
+        ready: list[tuple[float, int, Task]] = []  # heap of steps, ordered by their earliest start
         running: dict[Future[Outcome], Task] = {}
         turn = itertools.count()
         try:
@@ -181,7 +181,7 @@ class Session:
                     running[self.executor.submit(self.job, task, notify)] = task
                 if not running:
                     time.sleep(0.05)
-                # With a timeout, so that a signal is noticed.
+                # the timeout lets Python handle signals
                 for future in wait(running, 0.2, FIRST_COMPLETED).done:
                     pause, following = self._finish(running.pop(future), future)
                     if following is not None:
@@ -191,7 +191,7 @@ class Session:
             for attack in sorted({key.attack for key in self.state.failed}):
                 self._refuse_hopeless(attack, 1)
         except KeyboardInterrupt as signal:
-            # Mostly ``Interrupted``; a library that waits in C may make a plain one of it, without the signal's name.
+            # Usually ``Interrupted``; a library that waits in C may turn it into a plain KeyboardInterrupt.
             ending = f"interrupted by {signal}" if str(signal) else "interrupted"
             raise
         except BaseException as error:
@@ -199,7 +199,7 @@ class Session:
             raise
         finally:
             self.progress.end()
-            # A database that refuses even this row (full disk, lock) must not hide the error under way.
+            # An error while writing this row (full disk, lock) must not hide the original error.
             with suppress(Exception) if ending != "done" else nullcontext():
                 self.store.end_session(self.number, ending)
 
@@ -215,16 +215,16 @@ class Session:
         if self.state.classes:
             self._begin_progress()
 
-    # One step after the other.
+    # Order of steps.
 
     def _take(self, ready: list[tuple[float, int, Task]], waiting: deque[int]) -> Task | None:
-        """The next step to submit: of a chunk that was begun, or else of the next chunk."""
+        """The next step to submit: of a chunk in progress, or else of the next chunk."""
         if ready and ready[0][0] <= time.monotonic():
             return heapq.heappop(ready)[2]
         return self.state.next(self.job, waiting.popleft()) if waiting else None
 
     def _finish(self, task: Task, future: Future[Outcome]) -> tuple[float, Task | None]:
-        """Stores what a step ended in; the next step of its chunk, and in how many seconds it may begin."""
+        """Store the outcome of a step. Returns the next step of its chunk and the seconds to wait before it."""
         try:
             self._keep(future.result())
         except Lost as lost:
@@ -236,7 +236,7 @@ class Session:
         return 0.0, self.state.next(self.job, task.key.chunk)
 
     def _again(self, task: Task, lost: Lost) -> tuple[float, Task | None]:
-        """The step once more, or the one after it where this one was tried often enough."""
+        """The same step again, or the next one if this one has failed too often."""
         key = task.key
         self.tries[key, lost.limit] += 1
         tries = self.tries[key, lost.limit]
@@ -247,7 +247,7 @@ class Session:
         rows = self.job.positions(key.chunk)
         self.progress.note(
             f"{self._title(key.attack)}: chunk {key.chunk} (images {rows[0]} to {rows[-1]}) is given up after "
-            f"{tries} tries: {lost} The run goes on without it; the same command tries it again."
+            f"{tries} tries: {lost} The run continues without it; the same command tries it again."
         )
         self.state.failed[key] = FailureRow(key, len(rows), tries, str(lost))
         with self.stop.shielded():
@@ -256,8 +256,7 @@ class Session:
         return 0.0, self.state.next(self.job, key.chunk)
 
     def _smaller(self, task: Task, error: Exception) -> Task:
-        """The step once more with less memory: without keeping the clean pass, then with half as many images at a
-        time."""
+        """The same step with less memory: without keeping the clean pass, then with half the batch size."""
         size = min(task.batch, len(self.job.positions(task.key.chunk)))
         if task.share:
             self.state.share = False
@@ -267,25 +266,24 @@ class Session:
         return replace(task, batch=max(1, size // 2))
 
     def _refuse_hopeless(self, attack: int, failures: int) -> None:
-        """Ends the run where so many chunks of an attack (-1: clean passes) failed and none was ever done."""
+        """End the run if many chunks of an attack (-1: clean passes) failed and none succeeded."""
         reasons = [failure.reason for key, failure in self.state.failed.items() if key.attack == attack]
         if len(reasons) >= failures and not any(key.attack == attack for key in self.state.done):
             raise NothingWorks(
                 f"{self._title(attack)}: none of the first {len(reasons)} chunks could be computed, the last because: "
-                f"{reasons[-1]} Mend that; the same command tries again."
+                f"{reasons[-1]} Correct this; the same command tries again."
             )
 
     def _title(self, attack: int) -> str:
         infos = self.job.infos
         return f"[{attack + 1}/{len(infos)}] {infos[attack].text}" if attack >= 0 else "clean images"
 
-    # What is stored and shown.
+    # Storing and showing outcomes.
 
     def _keep(self, outcome: Outcome) -> None:
-        """Stores an outcome: first its file, whole and in place, then in one transaction its rows and the file's
-        hash."""
+        """Store an outcome: first its complete file, then its rows and the file's hash in one transaction."""
         key, state = outcome.key, self.state
-        if outcome.batch < min(state.batch, outcome.images):  # holds for the chunks that follow
+        if outcome.batch < min(state.batch, outcome.images):  # also for the following chunks
             state.batch = outcome.batch
             self.progress.note(
                 f"Memory ran out: chunk {key.chunk} went through the model {outcome.batch} images at a time."
@@ -318,7 +316,7 @@ class Session:
         self._begin_progress()
 
     def _begin_progress(self) -> None:
-        """Shows how many results are stored and how many there will be: one for each image, attack and target."""
+        """Show the number of stored results and of all results: one per image, attack and target."""
         job, rounds = self.job, self.job.rounds(self.state.classes)
         chunks = {chunk: len(job.positions(chunk)) for chunk in job.chunks(self.shard)}
         stored = sum(chunks.get(key.chunk, 0) for key in self.state.done if key.kind != CLEAN)
@@ -329,7 +327,7 @@ class Session:
         self.progress.begin(title, stored, total, "results" if several or rounds > 1 else "images")
 
     def _show(self, outcome: Outcome) -> None:
-        """Shows the share of successes so far, and sends events to the trackers."""
+        """Show the share of successes, and send events to the trackers."""
         attack = outcome.key.attack
         distances = self.distances.setdefault(attack, [])
         distances += [record.verified for record in outcome.records]
@@ -345,7 +343,7 @@ class Session:
 
 
 class Stop:
-    """Turns SIGINT and SIGTERM into ``Interrupted``, held back inside ``shielded()`` blocks."""
+    """Turns SIGINT and SIGTERM into ``Interrupted``, which is delayed inside ``shielded()`` blocks."""
 
     def __init__(self) -> None:
         self._shielded = False
@@ -353,8 +351,8 @@ class Stop:
 
     @contextmanager
     def watching(self) -> Iterator[Stop]:
-        """Installs the handlers for the time of the block; outside the main thread, where that is impossible, does
-        nothing."""
+        """Install the signal handlers during the block. Does nothing outside the main thread, where this is
+        impossible."""
         if threading.current_thread() is not threading.main_thread():
             yield self
             return
@@ -367,7 +365,7 @@ class Stop:
 
     @contextmanager
     def shielded(self) -> Iterator[None]:
-        """A signal during the block waits for its end."""
+        """Delay signals until the end of the block."""
         self._shielded = True
         try:
             yield
@@ -388,14 +386,14 @@ class Stop:
 
 
 def tell(trackers: Sequence[Track], *events: dict[str, Any]) -> None:
-    """Hands events to all trackers, in order."""
+    """Send events to all trackers, in order."""
     for track in trackers:
         for event in events:
             track(event)
 
 
 def _events(job: Job, outcome: Outcome, distances: list[float]) -> Iterator[dict[str, Any]]:
-    """``distances`` are the verified ones of this attack so far."""
+    """``distances``: all verified distances of this attack until now."""
     attack = named(job.infos[outcome.key.attack].text, job.spec)
     for trace in outcome.traces:
         image = job.dataset.ids[trace.image]

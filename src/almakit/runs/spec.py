@@ -1,5 +1,5 @@
-"""What a run is: a frozen value that is the same thing as a TOML file, as command-line flags and as Python, with a
-canonical hash."""
+"""The specification of a run: a frozen value that can be written as a TOML file, as command-line flags and in Python,
+with a canonical hash."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ else:  # pragma: no cover
 
 FORMAT = 1
 AUTO, DEFAULT = "auto", "default"
-"""Values left open: auto is measured when a run begins, default is a fixed rule that measures nothing."""
+"""Values that are decided when a run begins: ``auto`` by a measurement, ``default`` by a fixed rule."""
 DTYPES = ("float32", "float64", "bfloat16", "float16")
-# Settings of version 0.1 that run folders may still hold: the model handed in decides them now.
+# Settings of version 0.1 that run folders may still contain; they are now properties of the caller's model.
 RETIRED = ("layout", "accelerate")
 TARGETS = ("random", "least-likely", "next", "all", "data")
 DEFAULT_ATTACKS = ("soft-walk(distance=l2, steps=100)", "soft-walk(distance=linf, steps=100)")
 Rule = Callable[[str, Any], Any]
-"""Takes a setting's name and value; returns the value as it is kept, or raises a sentence."""
+"""A rule: takes a setting's name and value, returns the normalised value or raises an error."""
 
 
 def _text(name: str, value: Any) -> str:
@@ -74,7 +74,7 @@ def _numbers(name: str, value: Any) -> tuple[float, ...]:
 
 
 def _plain(fits: Callable[[Any], bool], what: str) -> Rule:
-    """A value of TOML for which ``fits`` holds; ``what`` it is, for the error."""
+    """A rule for TOML values for which ``fits`` holds; ``what`` describes them in the error."""
 
     def rule(name: str, value: Any) -> Any:
         if not fits(value):
@@ -85,7 +85,7 @@ def _plain(fits: Callable[[Any], bool], what: str) -> Rule:
 
 
 def _whole(at_least: float = -math.inf, at_most: float = math.inf, words: tuple[str, ...] = ()) -> Rule:
-    """A whole number within bounds, or one of a few words."""
+    """A rule for integers within bounds, or one of a few words."""
     what = "give a whole number" + f", at least {at_least}" * math.isfinite(at_least)
     what += f" and at most {at_most}" * math.isfinite(at_most) + ", or auto" * bool(words)
     return _plain(lambda value: (type(value) is int and at_least <= value <= at_most) or value in words, what)
@@ -116,8 +116,7 @@ def _setting(rule: Rule, default: Any, text: str, *, relevant: bool = True) -> A
 
 @dataclass(frozen=True)
 class RunSpec:
-    """Everything that decides a run's numbers, and the few things that only decide how it is carried out (not part of
-    the hash)."""
+    """The settings of a run: those that determine its numbers, and a few that do not (not part of the hash)."""
 
     model: str = _setting(
         _text,
@@ -223,12 +222,12 @@ class RunSpec:
 
     @property
     def target_class(self) -> int | None:
-        """The one class that every image is to get, where ``targets`` is a number."""
+        """The target class of all images, if ``targets`` is a number."""
         return int(self.targets) if self.targets is not None and self.targets.isdecimal() else None
 
     def complete(self, out: Path | None = None) -> RunSpec:
-        """Itself, with the attacks of the run in ``out``, or else the default ones, where none are given; raises where
-        model or data are missing."""
+        """The spec with attacks: if it has none, those of the run in ``out``, or else the default ones. Raises an error
+        if model or data are missing."""
         for name, example in (("model", "mnist/smallcnn"), ("data", "mnist")):
             if not getattr(self, name):
                 raise BadInput(f"a run needs a {name}: give --{name}, for example --{name} {example}.")
@@ -237,7 +236,7 @@ class RunSpec:
         begun = out is not None and (out / "run.toml").is_file()
         return replace(self, attacks=RunSpec.from_toml(out / "run.toml").attacks if begun and out else DEFAULT_ATTACKS)
 
-    # The same value as a mapping and as TOML.
+    # Conversion to a mapping and to TOML.
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -257,7 +256,7 @@ class RunSpec:
         """A config file: every setting that has a value, with its meaning."""
         lines = [
             "# An almakit run. Repeat it with `almakit run --config <this file> --out <folder>`;",
-            "# without --out it goes on in the folder this file lies in.",
+            "# Without --out, the run resumes in the folder of this file.",
             f"format = {FORMAT}",
             "",
         ]
@@ -280,7 +279,7 @@ class RunSpec:
 
     @classmethod
     def from_text(cls, text: str, place: str) -> RunSpec:
-        """From the text of a TOML file; ``place`` is what errors call it."""
+        """The spec in the text of a TOML file; ``place`` is its name in error messages."""
         try:
             values = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
@@ -293,27 +292,27 @@ class RunSpec:
     # Identity.
 
     def canonical(self) -> dict[str, Any]:
-        """The settings that decide the numbers; of the device only its kind."""
+        """The settings that determine the numbers; of the device only its kind."""
         relevant = {f.name for f in fields(self) if f.metadata["relevant"]}
         values = {name: value for name, value in self.to_dict().items() if name in relevant}
         values["device"] = str(values["device"]).partition(":")[0]
-        # Settings that came later leave the hash of older runs alone where they are not used.
+        # Settings of later versions do not change the hash of older runs unless they are used.
         unused = {name for name in ("goal", "surrogate", "stop_within", "eot") if not values[name]}
         unused |= {"votes", "vote_share"} if "eot" in unused else set()
         return {"format": FORMAT, **{name: value for name, value in values.items() if name not in unused}}
 
     @property
     def most_passes(self) -> int | None:
-        """The cap on forwards and on backwards of an image; None: the attack's own."""
+        """The largest number of forwards and of backwards per image; None: no limit except the attack's own."""
         return self.budget if isinstance(self.budget, int) else None
 
     @property
     def sha256(self) -> str:
-        """The canonical hash: equal for equal settings, whatever order or file they came from."""
+        """The canonical hash, equal for equal settings in any order and from any source."""
         return hashlib.sha256(json.dumps(self.canonical(), sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
     def fill(self, recorded: RunSpec) -> RunSpec:
-        """This spec with what it leaves open taken from a recorded one, and its radii where none are given."""
+        """This spec with undecided values, and radii if it has none, taken from a recorded spec."""
         return replace(
             self,
             epsilon=self.epsilon or recorded.epsilon,
@@ -323,14 +322,14 @@ class RunSpec:
         )
 
     def differences(self, recorded: RunSpec) -> list[tuple[str, Any, Any]]:
-        """(field, here, recorded) for every relevant setting that differs."""
+        """(field, own value, recorded value) for every relevant setting that differs."""
         here, there = self.canonical(), recorded.canonical()
         return [
             (name, here.get(name), there.get(name)) for name in {**here, **there} if here.get(name) != there.get(name)
         ]
 
     def folder_name(self) -> str:
-        """Where a run goes when nobody says where: the same settings give the same folder."""
+        """The default folder of a run, equal for equal settings."""
         undecided = replace(self, batch_size=AUTO, device=AUTO)
         model = Path(self.model.partition(":")[0]).stem if ".py:" in self.model else self.model
         slug = re.sub(r"[^A-Za-z0-9]+", "-", f"{model}-{self.data}").strip("-")

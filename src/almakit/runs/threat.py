@@ -1,5 +1,4 @@
-"""The threat model behind a number: the goal, the grid, the budget and how it was computed, as words for labels and
-headings. No torch here."""
+"""The threat model of a number (goal, grid, budget, precision) as text for labels and headings. No torch here."""
 
 from __future__ import annotations
 
@@ -11,16 +10,16 @@ from .spec import AUTO, RunSpec
 
 @dataclass(frozen=True)
 class Threat:
-    """What decides what a number means beside attack, distance, model and images."""
+    """The threat model: everything that defines a number besides attack, distance, model and images."""
 
-    goal: str = ""  # how targets were chosen (the run's ``targets``), or another goal in brackets; empty: untargeted
-    bits: int | None = None  # the grid the attacks worked on; None: any value in [0, 1]
-    budget: int | str | None = None  # forward and backward passes per image at most
+    goal: str = ""  # the run's rule for ``targets``, or another goal in brackets; empty: untargeted
+    bits: int | None = None  # the grid of the attacks; None: any value in [0, 1]
+    budget: int | str | None = None  # largest number of forward and of backward passes per image
     dtype: str = "float32"
     seed: int = 0
-    votes: str = ""  # of a random model: over how many passes, and how fresh ones decide
+    votes: str = ""  # random model: passes per query, and votes that decide a success
     surrogate: str | None = None  # the model that gradients came from
-    stop_within: str = ""  # the radii at which broken images stopped; smaller ones are not answered for
+    stop_within: str = ""  # radii at which broken images stop; there are no results for smaller radii
 
 
 USUAL = Threat()
@@ -38,7 +37,7 @@ def threat_of(spec: RunSpec) -> Threat:
 
 
 def named(text: str, spec: RunSpec) -> str:
-    """An attack's text with what is unusual in its threat model, for tables and trackers: ``ddn(steps=30), targeted,
+    """An attack's text with the unusual parts of its threat model, for tables and trackers: ``ddn(steps=30), targeted,
     8-bit``."""
     return text + appended([threat_of(spec)])[0]
 
@@ -52,20 +51,20 @@ def goal_name(goal: str) -> str:
 
 
 def resisted(name: str) -> str:
-    """What the share of the images that resist is called, for a goal of this ``goal_name``."""
+    """The heading of the share of images that resist, for a goal with this ``goal_name``."""
     if name == "untargeted":
         return "robust accuracy"
     return "targets not reached" if name.startswith("targeted") else "goal not reached"
 
 
 def resisted_by(goals: Collection[str]) -> str:
-    """The same for headings over the attacks of several ``goals``."""
+    """The same heading for attacks with several ``goals``."""
     names = {resisted(goal_name(goal)) for goal in goals}
     return names.pop() if len(names) == 1 else "robust accuracy"
 
 
 def sentence(threat: Threat) -> str:
-    """All of it, for a heading."""
+    """The full threat model, for a heading."""
     words = [goal_name(threat.goal), "any value in [0, 1]" if threat.bits is None else f"on the {threat.bits}-bit grid"]
     if threat.budget is not None:
         auto = threat.budget == AUTO
@@ -79,8 +78,8 @@ def sentence(threat: Threat) -> str:
 
 
 def appended(threats: Sequence[Threat]) -> list[str]:
-    """What is appended to each label of rows that stand together: whatever is not as usual, and whatever differs
-    between them."""
+    """The text that is appended to the label of each row of a table: unusual settings, and settings in which the rows
+    differ."""
     many_goals = len({threat.goal for threat in threats if threat.goal}) > 1
     differ = {name for name in ("dtype", "seed", "votes") if len({getattr(threat, name) for threat in threats}) > 1}
     found = []

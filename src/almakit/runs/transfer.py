@@ -1,4 +1,4 @@
-"""A run's stored images judged by other models: what was found with one model and whom else it fools."""
+"""Tests the adversarial images of a run on other models."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .store.records import Record
 from .verdict import judge_records
 
 CHUNK = 256
-"""Images that are judged and written together."""
+"""Number of images that are judged and written together."""
 
 
 def transfer_run(run: RunFolder, subject: Subject, goal: Goal | None = None) -> Transfer:
-    """Queries ``subject`` for every verified success of a run, chunk by chunk into its folder, so that what was stopped
-    goes on; ``goal`` is the run's, where it has one of its own."""
+    """Test every verified success of a run on ``subject``. Answers are stored chunk by chunk in the run folder, so that
+    an interrupted call resumes. ``goal``: the run's goal, if it has one."""
     part = Transfer(subject.name, subject.model_sha256)
-    if subject.model_sha256 is not None:  # else nothing says that stored answers are this model's
+    if subject.model_sha256 is not None:  # without it, stored answers cannot be matched to this model
         known = {(part.target, part.model_sha256): part for part in read_transfers(run.folder)}
         part = known.get((subject.name, subject.model_sha256), part)
     for _ in ask(run, subject, part, goal):
@@ -31,7 +31,7 @@ def transfer_run(run: RunFolder, subject: Subject, goal: Goal | None = None) -> 
 
 
 def ask(run: RunFolder, subject: Subject, part: Transfer, goal: Goal | None = None) -> Iterator[None]:
-    """Adds the answers of ``subject`` that are not in ``part`` yet, and yields after each chunk of them."""
+    """Add missing answers of ``subject`` to ``part``; yields after each chunk."""
     with borrowed(subject.model):
         subject = for_run(subject, run, goal)
         for info in run.attacks:

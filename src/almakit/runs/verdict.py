@@ -1,5 +1,5 @@
-"""The judgement of what was stored. It shares no code with the attacks: its own forward passes, its own arithmetic, its
-own decision."""
+"""Judges stored images. It shares no code with the attacks: it has its own forward passes, arithmetic and success
+criterion."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TOP = 5
 
 @dataclass(frozen=True)
 class Judgement:
-    """What the verdict says of one stored image."""
+    """The verdict on one stored image."""
 
     prediction: int  # -1 where the logits are not finite
     top: Top
@@ -35,9 +35,9 @@ class Judgement:
     measures: dict[str, float | None]
     fooled_8bit: bool
     measured_8bit: float | None
-    pixels: Tally | None = None  # segmentation: how its labelled pixels are classified,
+    pixels: Tally | None = None  # segmentation: counts of its labelled pixels by class,
     classes: Tensor | None = None  # and the class of every pixel (H, W)
-    vote: float | None = None  # random model: the share of fresh passes in which it reaches the goal
+    vote: float | None = None  # random model: share of the votes in which it reaches the goal
 
 
 Measure = Callable[[Tensor, Tensor], Tensor]
@@ -53,29 +53,29 @@ def judge(
     measure: Measure | None,
     batch: int,
 ) -> list[Judgement]:
-    """Judges stored images. They and their 8-bit versions go through the model in full precision, in one stream.
+    """Judge stored images and their 8-bit versions with a full-precision pass of the model.
 
     Args:
-        subject: the model, with its goal, whose definition is the one thing that is the attack's as well.
+        subject: the model with its goal, whose definition is the only code shared with the attack.
         x: clean images, shape (B, ...).
-        stored: the images that were made of them, shape (B, ...).
-        labels: classes to be left, or label maps, shape (B, H, W).
-        targets: classes to be reached instead, one per image.
-        distance: name of what the attack minimised.
-        measure: computes that distance where it is none of ``MEASURED``.
-        batch: the attack's batch size, which is avoided.
+        stored: their adversarial images, shape (B, ...).
+        labels: true classes, or label maps, shape (B, H, W).
+        targets: target classes, one per image.
+        distance: name of the distance that the attack minimised.
+        measure: computes this distance if it is not in ``MEASURED``.
+        batch: the attack's batch size; another one is used.
 
     Returns:
         One judgement per image.
     """
     if not len(stored):
         return []
-    # Values with units of their own are no image files.
+    # rounding to 8 bits applies to images only
     rounded = (stored * 255).round() / 255 if subject.features is None else stored
     answers = _answers(subject, x, torch.cat([stored, rounded]), labels, targets, batch + 1)
     predicted, leading = predictions(answers.logits), top_classes(answers.logits[: len(stored)])
     if measure is not None:
-        # Distances with a network of their own belong on the model's device.
+        # distances that contain a network run on the model's device
         own, device = measure, subject.device
         measure = lambda a, b: own(a.to(device), b.to(device))  # noqa: E731
     exact = _distances(x, stored, dict.fromkeys([*MEASURED, distance]), distance, measure)
@@ -100,7 +100,7 @@ def judge(
 
 @dataclass(frozen=True, eq=False)
 class _Answers:
-    """What the model says of images: logits (R, K), whether each reaches the goal, and what else there is to say."""
+    """The model's answers to images: logits (R, K), whether each image reaches the goal, and further values."""
 
     logits: Tensor
     reached: list[bool]
@@ -112,7 +112,8 @@ class _Answers:
 def _answers(
     subject: Subject, x: Tensor, points: Tensor, labels: list[int] | Tensor, targets: list[int] | None, size: int
 ) -> _Answers:
-    """Queries ``points`` (2 B, ...): those made of the clean ``x`` (B, ...), then their 8-bit versions."""
+    """The model's answers to ``points`` (2 B, ...): the adversarial images of the clean ``x`` (B, ...), then their
+    8-bit versions."""
     truth, aimed = torch.as_tensor(labels), None if targets is None else torch.as_tensor(targets)
     if subject.draws is not None:
         passes = [subject.passes(point, "verdict") for point in points]
@@ -134,7 +135,7 @@ def _answers(
 
 
 def _met(subject: Subject, clean: Tensor, logits: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
-    """(B,) whether ``logits`` (B, K) reach the goal, fitted to the ``clean`` logits (B, K)."""
+    """Whether ``logits`` (B, K) reach the goal, which is fitted to the ``clean`` logits (B, K); shape (B,)."""
     finite, logits = torch.isfinite(logits).all(1), torch.nan_to_num(logits)
     if subject.goal is None:
         now = logits.argmax(1)
@@ -144,7 +145,7 @@ def _met(subject: Subject, clean: Tensor, logits: Tensor, labels: Tensor, target
 
 
 def _vote(subject: Subject, logits: Tensor, x: Tensor, row: int, labels: Tensor, targets: Tensor | None) -> float:
-    """In which share of the passes ``logits`` (M, K) of an image made of ``x[row]`` the goal is reached."""
+    """The share of the passes ``logits`` (M, K) of an adversarial image of ``x[row]`` in which the goal is reached."""
     many = len(logits)
     clean = logits if subject.goal is None else subject.passes(x[row], "clean").mean(0).expand(many, -1)
     towards = None if targets is None else targets[row].expand(many)
@@ -160,7 +161,7 @@ def judge_records(
     measure: Measure | None = None,
     clean: bool = False,
 ) -> list[Judgement]:
-    """The verdict on the stored images of records of one attack, or on their ``clean`` ones."""
+    """The verdict on the stored images of records of one attack, or on their ``clean`` images."""
     if not records:
         return []
     x, truth = originals(run, [record.image for record in records])
@@ -171,8 +172,8 @@ def judge_records(
 
 
 def originals(run: RunFolder, indices: list[int]) -> tuple[Tensor, Tensor | None]:
-    """The clean images (B, ...) of a run and, where they have no classes, their label maps (B, H, W) or labels (B, ...)
-    of another kind. They must have their recorded hashes."""
+    """The clean images (B, ...) of a run with their label maps (B, H, W) or other labels (B, ...), if they have any.
+    Raises an error if a hash is not the recorded one."""
     images = torch.from_numpy(np.array(run.originals(indices)))
     maps = torch.from_numpy(run.maps(indices).astype(np.int64)) if run.segmentation else None
     truths = torch.from_numpy(np.array(run.maps(indices, "truths"))) if run.aimed else None
@@ -184,7 +185,7 @@ def originals(run: RunFolder, indices: list[int]) -> tuple[Tensor, Tensor | None
 
 
 def predictions(logits: Tensor) -> list[int]:
-    """The largest logit's class for each row of ``logits`` (B, K), -1 where a logit is not finite."""
+    """The class of the largest logit of each row of ``logits`` (B, K), -1 if a logit is not finite."""
     finite = torch.isfinite(logits).all(1)
     return torch.where(finite, torch.nan_to_num(logits).argmax(1), -1).tolist()
 
@@ -200,8 +201,8 @@ def top_classes(logits: Tensor) -> list[Top]:
 
 
 def tallies(predicted: Tensor, maps: Tensor, classes: int) -> list[Tally]:
-    """How the labelled pixels of each image are classified: ``predicted`` and ``maps`` (B, H, W); labels that are none
-    of the ``classes`` do not count."""
+    """For each image, counts of its labelled pixels by class, from ``predicted`` and ``maps`` (B, H, W). Labels that
+    are not in ``classes`` do not count."""
     found = []
     for guess, truth in zip(predicted.flatten(1), maps.flatten(1), strict=True):
         counted = (truth >= 0) & (truth < classes)
@@ -217,8 +218,8 @@ def tallies(predicted: Tensor, maps: Tensor, classes: int) -> list[Tally]:
 def _distances(
     x: Tensor, y: Tensor, names: Iterable[str], own: str, measure: Measure | None
 ) -> dict[str, list[float | None]]:
-    """Distances of ``y`` (B, ...) to ``x`` (B, ...) by name, one per image; None where one is not defined for such
-    images. ``measure`` computes the one called ``own``."""
+    """Distances from ``x`` (B, ...) to ``y`` (B, ...) by name, one per image; None if a distance is not defined for
+    these images. ``measure`` computes the distance ``own``."""
     delta = (y.double() - x.double()).abs().flatten(1)
     plain: dict[str, Callable[[], Tensor]] = {
         "l0": lambda: (delta > 0).sum(1),
@@ -238,8 +239,7 @@ def _distances(
 
 
 def _perceptual(name: str, x: Tensor, y: Tensor) -> list[float | None]:
-    """SSIM and CIEDE2000 are for colour images here; where the distance itself says it is not defined, there is
-    none."""
+    """SSIM and CIEDE2000 of colour images; None if the distance is not defined for these images."""
     if x.ndim == 4 and x.shape[1] == 3:
         with suppress(AlmakitError):
             return _measured(get(name), x, y)

@@ -1,4 +1,4 @@
-"""Judging again, later: a run folder from what it stored, or any folder of images, with the model loaded afresh."""
+"""Verifies a run folder, or any folder of images, with a newly loaded model."""
 
 from __future__ import annotations
 
@@ -39,44 +39,45 @@ NOT_CHECKED = (
     "reasons, histories, preflight."
 )
 TOLERANCE = 2e-3
-"""Relative: two searches for a radius each end within one part in a thousand of the largest that can be proved."""
+"""Relative tolerance of certified radii: each search ends within one part in a thousand of the largest provable
+radius."""
 CHUNK = 16
-"""Images that are certified at a time."""
+"""Number of images that are certified at a time."""
 Summarise = Callable[[RunFolder], dict[str, Any]]
 
 
 @dataclass
 class Verification:
-    """What judging an attack's stored images again gave."""
+    """The result of judging an attack's stored images again."""
 
     attack: str
     records: int = 0
     claimed: int = 0  # successes the attack reported, already wrong images included
-    confirmed: int = 0  # of those, how many fool the model now
-    confirmed_8bit: int = 0  # how many still do after rounding to 8 bits
-    changed: int = 0  # images judged otherwise than when they were stored
-    unmeasured: int = 0  # distances in a measure that almakit does not know here, which nobody can check
+    confirmed: int = 0  # number of those that fool the model now
+    confirmed_8bit: int = 0  # number of those that still do after rounding to 8 bits
+    changed: int = 0  # images with another judgement than the stored one
+    unmeasured: int = 0  # distances that cannot be checked, because the distance exists only in another Python session
     differences: Differences = field(default_factory=Differences)
 
     @property
     def misreported(self) -> int:
-        """Distances that are not the stored image's, by more than one part in a thousand."""
+        """Number of stored distances that differ from the image's by more than one part in a thousand."""
         return self.differences.found.get("distance", (0, ""))[0]
 
     @property
     def good(self) -> bool:
-        """Whether every claim holds and every number that can be computed again is the stored one."""
+        """Whether every success is confirmed and every recomputed number equals the stored one."""
         return self.confirmed == self.claimed and not (self.changed or self.differences)
 
 
 @dataclass
 class RunVerification:
-    """What judging a whole run folder again gave: attack by attack, and of the clean images, certificates, transfers
-    and facts of the folder."""
+    """The result of verifying a run folder: for each attack, and for clean images, certificates, transfers and facts of
+    the folder."""
 
     attacks: list[Verification]
     folder: Differences
-    not_checked: list[str]  # sentences about what could not be computed again
+    not_checked: list[str]  # messages about numbers that could not be recomputed
 
     def __iter__(self) -> Iterator[Verification]:
         return iter(self.attacks)
@@ -86,7 +87,7 @@ class RunVerification:
         return not self.folder and all(found.good for found in self.attacks)
 
     def sentences(self) -> list[str]:
-        """Every disagreement: which number, how often, an example."""
+        """All disagreements: the number, its count and an example."""
         return self.folder.sentences("the folder") + [
             sentence for found in self.attacks for sentence in found.differences.sentences(found.attack)
         ]
@@ -94,15 +95,15 @@ class RunVerification:
 
 @dataclass
 class FolderVerification:
-    """What a model says of a folder of images."""
+    """The result of verifying a folder of images."""
 
     images: int
-    fooled: int  # not classified as their label, or with targets classified as their target
-    wrong: list[tuple[str, int, int]]  # (id, label or target, prediction) of those that do not fool it
+    fooled: int  # images that are misclassified, or classified as their target
+    wrong: list[tuple[str, int, int]]  # (id, label or target, prediction) of images that do not fool the model
 
 
 def damaged_files(run: RunFolder) -> list[str]:
-    """A sentence for every file of a run folder that is not what was recorded."""
+    """A message for every file of a run folder that does not match its record."""
     return [f"{row.file} {fault}" for row in run.chunks if (fault := files.fault_of(run.folder, row))]
 
 
@@ -113,13 +114,13 @@ def verify_run(
     goal: object = None,
     summarise: Summarise | None = None,
 ) -> RunVerification:
-    """Judges every stored image of a run again and compares all values that reports use. Damaged files and originals
-    that do not match their hash raise.
+    """Judge every stored image of a run again and compare all values that reports use. Raises an error for damaged
+    files and for originals that do not match their hash.
 
     Args:
         run: the run folder.
         subject: its model, loaded again.
-        batch_size: number of images in a forward pass, by default another one than the run's.
+        batch_size: number of images in a forward pass; default: different from the run's.
         goal: the run's own goal, if it has one.
         summarise: computes the content of ``summary.json``, which is not checked without it.
     """
@@ -140,7 +141,7 @@ def verify_run(
 
 
 def _verify_clean(run: RunFolder, subject: Subject, size: int, found: Differences) -> dict[int, Tensor]:
-    """Asks about every clean image; returns its probabilities (K,) by index, NaN where the logits are not finite."""
+    """Check every clean image. Returns its probabilities (K,) by index, NaN if the logits are not finite."""
     clean: dict[int, Tensor] = {}
     for begin in range(0, len(run.images), 256):
         part = run.images[begin : begin + 256]
@@ -163,7 +164,7 @@ def _verify_attack(
     for begin in range(0, len(records), 256):
         part = records[begin : begin + 256]
         claimed = [record for record in part if record.claimed]
-        # With one image more than last time: another batch size than the attack's and than the first verdict's.
+        # One image more: a batch size that differs from the attack's and from the first verdict's.
         verdicts = iter(judge_records(run, info, claimed, subject, size + 2, measure))
         for record in part:
             verdict, known = None, True
@@ -184,16 +185,16 @@ def _verify_attack(
 
 
 def _measure(info: AttackInfo) -> Measure | None:
-    """The distance a record names. Its attack's text is parsed and never built: a folder is data, and a text may name
-    code."""
+    """The distance named by a record. The attack's text is parsed and never built, because it may name code and the
+    folder is untrusted."""
     try:
         parse(info.text)
         return distances.get(info.distance)
     except AlmakitError:
-        return None  # an attack or distance that only a Python session had: the plain distances are still checked
+        return None  # from another Python session: only the standard distances are checked
 
 
-# What a folder says of its plan and itself, against the specification and its own rows.
+# Facts of the folder, compared with the specification and its rows.
 
 
 def _check_facts(run: RunFolder, subject: Subject, found: Differences) -> None:
@@ -222,13 +223,13 @@ def _check_facts(run: RunFolder, subject: Subject, found: Differences) -> None:
 
 
 def _check_attack(found: Differences, info: AttackInfo, targeted: bool) -> None:
-    """Compares an attack's row with what its text says."""
+    """Compare an attack's row with its text."""
     try:
         written = parse(info.text)
     except AlmakitError:
-        return  # a text that only a Python session can write, such as one with a function in it
+        return  # the text contains an object of a Python session, such as a function
     own = registry.get("attacks", written.name) if written.name in registry.BUILT_IN["attacks"] else None
-    minimal = getattr(own, "minimal", None)  # a property where it depends on the settings
+    minimal = getattr(own, "minimal", None)  # a property, if it depends on the settings
     numbers = {name: value for name, value in written.arguments.items() if isinstance(value, (bool, int, float))}
     settings = {name: value for name, value in numbers.items() if info.settings.get(name, value) != value}
     now = replace(
@@ -241,7 +242,8 @@ def _check_attack(found: Differences, info: AttackInfo, targeted: bool) -> None:
 
 
 def _check_chunks(found: Differences, run: RunFolder, expected: int) -> None:
-    """Every finished chunk has all its images and records, and every stored image belongs to one."""
+    """Check that every finished chunk has all its images and records, and that every stored image belongs to a
+    chunk."""
     size = int(run.spec.batch_size)
     rows = Counter((CLEAN, -1, info.chunk, 0) for info in run.images)
     slots: dict[str | None, list[int]] = {}
@@ -259,8 +261,8 @@ def _check_chunks(found: Differences, run: RunFolder, expected: int) -> None:
             found.note("the stored images", where, tuple(sorted(slots.get(row.file, []))), tuple(range(stored)))
 
 
-# What was computed of a run afterwards, against a fresh computation: each check notes what differs, and raises where
-# there is nothing to compare with.
+# Results that were computed from a run afterwards, compared with a new computation. Each check notes differences, and
+# raises an error if there is nothing to compare with.
 
 Check = Callable[[Differences], None]
 
@@ -268,7 +270,7 @@ Check = Callable[[Differences], None]
 def _derived(
     run: RunFolder, subject: Subject, goal: Goal | None, summarise: Summarise | None
 ) -> Iterator[tuple[str, Check]]:
-    """The certificates, transfers and the summary of a run, each with its check."""
+    """The certificates, transfers and summary of a run, each with its check."""
     for certificate in run.certificates:
         name = f"{CERTIFICATES}/{certificate.file(run.folder).name}"
         yield name, partial(_check_certificate, name, run, subject, certificate)
@@ -355,7 +357,7 @@ def _leaves(value: Any, where: str = "") -> dict[str, Any]:
 
 
 def verify_images(dataset: Dataset, subject: Subject, batch_size: int = 64) -> FolderVerification:
-    """What the model says of images with labels (and, where the data name them, targets)."""
+    """Evaluate the model on images with labels and, if the data contain them, targets."""
     wrong = []
     with borrowed(subject.model):
         for chunk in dataset.chunks(256):

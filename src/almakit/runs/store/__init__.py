@@ -1,5 +1,5 @@
-"""What a run leaves behind, and how it is kept: records and the one table of their fields, the database, the files of
-images, results computed afterwards. No torch here."""
+"""Storage of runs: records and the table of their fields, the database, the image files, and results computed
+afterwards. No torch here."""
 
 from .database import Store, database_name, only_writer, open_folder
 from .records import ATTACK, CLEAN, ChunkKey, ChunkRow, FailureRow

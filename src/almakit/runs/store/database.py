@@ -1,4 +1,4 @@
-"""The database of a run folder: one SQLite file in WAL mode with one writer at a time. It holds facts of the run and
+"""The database of a run folder: an SQLite file in WAL mode with one writer at a time. It contains facts of the run and
 finished work, one chunk per transaction. No torch here.
 
 SQLite does not detect a flipped bit in a number. A checksum over a chunk's rows is therefore stored with them and
@@ -59,8 +59,8 @@ STORED: dict[Any, tuple[str, str, str]] = {
     Trace: ("traces", "the history of an attack on a few images", _TARGET),
     FailureRow: ("failures", "units of work that were given up; the next start of the program tries them again", _UNIT),
 }
-"""The dataclasses that have a table: its name, what it holds, and the rules that end its definition."""
-META = """CREATE TABLE IF NOT EXISTS meta (  -- facts of the run as a whole
+"""The dataclasses that have a table: its name, its description, and the constraints at the end of its definition."""
+META = """CREATE TABLE IF NOT EXISTS meta (  -- facts of the run
   key   TEXT PRIMARY KEY,      -- schema_version, spec_sha256, spec (TOML), weights_sha256, data_sha256, images, ...
   value TEXT NOT NULL
 );"""
@@ -92,8 +92,8 @@ def open_folder(folder: str | Path) -> Store:
 
 
 class Store:
-    """A connection: ``Store(path)`` makes or continues a database, ``Store(path, read_only=True)`` never writes and
-    sees one moment of it."""
+    """A connection. ``Store(path)`` creates or opens a database for writing; ``Store(path, read_only=True)`` never
+    writes and reads one snapshot."""
 
     def __init__(self, path: str | Path, read_only: bool = False):
         self.path, self.read_only = Path(path), read_only
@@ -132,7 +132,7 @@ class Store:
             raise StoreError(f"{self.path} has schema version {found}; this almakit reads version {VERSION}.")
 
     def _make_tables(self) -> None:
-        """Adds the tables and columns that are missing, as in a database that an earlier version began."""
+        """Add missing tables and columns, for example to a database of an earlier version."""
         for statement in TABLES:
             self.db.execute(statement)
         for of, (table, *_) in STORED.items():
@@ -144,19 +144,18 @@ class Store:
             self.db.execute("INSERT INTO meta VALUES ('schema_version', ?)", (str(VERSION),))
 
     def _known(self, table: str) -> set[str]:
-        """The columns that the database has (one begun by an earlier version and opened for reading may lack some)."""
+        """The columns of the database; one of an earlier version that is opened for reading may lack some."""
         return {row[1] for row in self.rows(f"PRAGMA table_info({table})")}
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All or nothing: another process sees either none of the block's rows or all of them, and so does a resume."""
+        """A transaction: other processes and a resume see either all rows of the block or none."""
         with explained(self.path):
             self.db.execute("BEGIN IMMEDIATE")
             try:
                 yield
                 self.db.execute("COMMIT")
-                # The WAL never holds more than one transaction, whatever happens to it: what is in it is in the
-                # database too.
+                # The WAL never contains more than one transaction: its contents are in the database too.
                 self.db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
             except BaseException:
                 if self.db.in_transaction:
@@ -164,14 +163,14 @@ class Store:
                 raise
 
     def close(self) -> None:
-        """Ends the connection; a writer folds the WAL into the one file, which can then be copied, and read from a
-        read-only disk."""
+        """Close the connection. A writer first merges the WAL into the database file, which can then be copied and read
+        from a read-only disk."""
         if not self.read_only:
             try:
                 self.db.execute("PRAGMA busy_timeout = 1000")
                 self.db.execute("PRAGMA journal_mode = DELETE")
             except sqlite3.DatabaseError:
-                pass  # somebody is reading: the WAL stays beside the database and is read with it
+                pass  # another process is reading: the WAL stays and is read together with the database
         self.db.close()
 
     def __enter__(self) -> Store:
@@ -188,14 +187,14 @@ class Store:
     # Facts of the run.
 
     def meta(self, key: str) -> str | None:
-        """A fact of the run, or None."""
+        """The fact of the run with this key, or None."""
         return self.all_meta().get(key)
 
     def all_meta(self) -> dict[str, str]:
         return {str(key): str(value) for key, value in self.rows("SELECT key, value FROM meta ORDER BY key")}
 
     def set_meta(self, **values: str | None) -> None:
-        """Replaces these facts in one transaction; None removes one."""
+        """Set these facts in one transaction; None removes a fact."""
         with self.transaction():
             self.db.executemany("DELETE FROM meta WHERE key = ?", [(key,) for key in values])
             kept = [(key, value) for key, value in values.items() if value is not None]
@@ -232,8 +231,7 @@ class Store:
     # Rows of the dataclasses.
 
     def insert(self, values: Iterable[Any]) -> None:
-        """Inserts rows, part of a transaction; by the names of the columns, for an earlier version may have had them in
-        another order."""
+        """Insert rows inside a transaction. Columns are named, because their order may differ in earlier versions."""
         rows = [(type(value), fields.row(value)) for value in values]
         for of in dict.fromkeys(of for of, _ in rows):
             names = fields.names(of)
@@ -243,7 +241,7 @@ class Store:
             )
 
     def _columns(self, of: Any, prefix: str = "") -> str:
-        """The columns to read; later ones that the database lacks are empty."""
+        """The columns to read; columns of later versions that the database lacks are empty."""
         known = self._known(STORED[of][0])
         return ", ".join(
             f"{prefix}{column.name}" if not column.mark.later or column.name in known else "NULL"
@@ -268,21 +266,20 @@ class Store:
         records: Iterable[Record] = (),
         traces: Iterable[Trace] = (),
     ) -> None:
-        """Records a unit of work whose file is already in place; doing it twice changes nothing."""
+        """Record a unit of work whose file has been written. Recording it twice changes nothing."""
         found = [replace(record, round=row.key.round) for record in records]
         with self.transaction():
             self.put(replace(row, session=session), [*images, *found, *traces])
 
     def put(self, row: ChunkRow, values: Sequence[ImageInfo | Record | Trace]) -> None:
-        """Inserts a chunk's row, with its checksum, and the rows that belong to it; part of a transaction."""
+        """Insert a chunk's row with its checksum, and the rows that belong to it, inside a transaction."""
         of = ImageInfo if row.key.kind == CLEAN else Record
         total = _chunk_sum(fields.row(row), [fields.row(value) for value in values if isinstance(value, of)])
         self.insert([*values, replace(row, rows_sha256=total)])
         self.db.execute(f"DELETE FROM failures WHERE {_KEY}", fields.row(row.key))
 
     def give_up(self, failure: FailureRow, session: int) -> None:
-        """Records that a unit of work failed for good in this session; it stays undone, so the next one tries it
-        again."""
+        """Record that a unit of work was given up in this session. The next session tries it again."""
         with self.transaction():
             self.insert([replace(failure, session=session)])
 
@@ -291,13 +288,13 @@ class Store:
         return self._read(FailureRow, "kind DESC, attack, chunk, round") if self._known("failures") else []
 
     def discard(self, key: ChunkKey) -> None:
-        """Takes a unit of work back, so that a resume does it again. Rows without their chunk are not read, and are
-        replaced then."""
+        """Discard a unit of work, so that a resume computes it again. Rows without their chunk are not read and will be
+        replaced."""
         with self.transaction():
             self.db.execute(f"DELETE FROM chunks WHERE {_KEY}", fields.row(key))
 
     def chunks(self) -> list[ChunkRow]:
-        """Finished work: clean passes first, then attack by attack."""
+        """Finished chunks: clean passes first, then by attack."""
         return self._read(ChunkRow, "kind DESC, attack, chunk, round")
 
     def images(self) -> list[ImageInfo]:
@@ -313,11 +310,9 @@ class Store:
         return self._read(Trace, "attack, image, target")
 
     def _result_rows(self) -> list[Row]:
-        """Rows of results, each followed by its chunk's file, seconds and place. A row whose chunk was taken back is
-        not read.
+        """Rows of results, each followed by its chunk's file, seconds and place. Rows of discarded chunks are not read.
 
-        CROSS JOIN fixes the order of the tables: left to itself SQLite goes through all results of an attack once for
-        each of its chunks.
+        CROSS JOIN fixes the order of the tables; otherwise SQLite scans all results of an attack once for each chunk.
         """
         return self.rows(
             f"SELECT {self._columns(Record, 'r.')}, c.file, c.seconds / c.images, i.chunk "
@@ -328,7 +323,7 @@ class Store:
     # Checksums.
 
     def damaged(self) -> list[ChunkKey]:
-        """Finished work whose rows do not match their checksum."""
+        """Chunks whose rows do not match their checksum."""
         found = self._by_chunk()
         return [
             ChunkKey(*own[:4])
@@ -337,7 +332,7 @@ class Store:
         ]
 
     def _by_chunk(self) -> dict[Row, list[Row]]:
-        """The rows of images and of results (without what their chunk adds) by the key of their chunk."""
+        """The rows of images and of results, without the columns of the chunk, by the key of their chunk."""
         found: dict[Row, list[Row]] = {}
         for row in self._cells(ImageInfo):
             found.setdefault((CLEAN, -1, row[_CHUNK], 0), []).append(row)
@@ -346,7 +341,7 @@ class Store:
         return found
 
     def check(self) -> None:
-        """Refuses a database with damaged rows."""
+        """Raise an error if the database has damaged rows."""
         for key in self.damaged():
             whose = "the clean images" if key.kind == CLEAN else f"attack {key.attack}"
             raise Corrupt(
@@ -364,13 +359,13 @@ def _reader(path: Path) -> sqlite3.Connection:
             if "locked" in str(error):
                 raise
             if tries_left:
-                time.sleep(0.05)  # a writer may be about to make its WAL, or to fold it in
-    # A WAL database on a read-only medium: readable as it lies, for nobody can be writing it.
+                time.sleep(0.05)  # a writer may be creating its WAL or merging it
+    # A WAL database on a read-only medium can be read without locks, because no process can write it.
     return _reading(f"{place}?mode=ro&immutable=1")
 
 
 def _reading(place: str) -> sqlite3.Connection:
-    """A connection that reads, all of one moment: a run that goes on may finish a chunk between rows and their sum."""
+    """A connection that reads one snapshot, because a running process may finish a chunk between two reads."""
     db = sqlite3.connect(place, uri=True, timeout=LOCK_PATIENCE, isolation_level=None)
     try:
         db.execute("BEGIN")
@@ -401,16 +396,16 @@ def _chunk_sum(own: Row, rows: Iterable[Row]) -> str:
 
 
 def _row_sum(rows: Iterable[Row]) -> str:
-    """The sha256 over rows as the database gives them back, in the order of their first three columns.
+    """The sha256 over rows as read from the database, ordered by their first three columns.
 
-    Marshal's format 2 has no references and no marks of interning, so equal rows give equal bytes; it is ten times as
+    Version 2 of marshal writes no references and no interning flags, so equal rows give equal bytes. It is ten times as
     fast as JSON, and a report reads a hundred thousand rows.
     """
     return hashlib.sha256(marshal.dumps(sorted((tuple(row) for row in rows), key=_order), 2)).hexdigest()
 
 
 def _order(row: Row) -> tuple[tuple[str, Any], ...]:
-    # By kind first: what somebody wrote into a damaged row must not keep it from being compared.
+    # Sort by type first, so that rows with damaged cells can be compared.
     return tuple((type(value).__name__, value if value is not None else 0) for value in row[:3])
 
 
@@ -420,7 +415,7 @@ def _now() -> str:
 
 @contextmanager
 def only_writer(database: Path) -> Iterator[None]:
-    """Holds the lock of one database, so that a second process stops at once; the system releases it when the process
+    """Hold the lock of a database, so that a second process gets an error. The system releases it when the process
     ends."""
     if fcntl is None:  # pragma: no cover
         yield

@@ -1,5 +1,5 @@
-"""Results that are computed of a finished run and stored beside it as JSON: certified radii and transfers. No torch
-here."""
+"""Results that are computed from a finished run and stored in its folder as JSON: certified radii and transfers. No
+torch here."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from .records import ImageInfo, Record
 
 CERTIFICATES, TRANSFERS, FORMAT = "certificates", "transfers", 1
 MEASURING = 1e-6
-"""How far below a radius a measured distance may lie, relative, before it contradicts it: what measuring a stored image
-rounds."""
+"""Relative tolerance for a measured distance below a certified radius, which covers rounding of the distance."""
 Seen = tuple[bool, bool]
 """Whether the model reaches the goal on the clean image, and on the stored one."""
 
 
 class Contradiction(AlmakitError):
-    """A verified success nearer than a certified radius: one of the two is wrong, and both witnesses are named."""
+    """A verified success has a smaller distance than a certified radius, so one of the two is wrong. The message names
+    both."""
 
 
 @dataclass
 class Certificate:
-    """Radii (``norm``, by ``method``) of the images with these positions; infinite: no image at all is classified
-    otherwise."""
+    """Certified radii in ``norm``, proved by ``method``, of the images at these positions; infinite if no image has
+    another class."""
 
     norm: str
     method: str
@@ -44,7 +44,7 @@ class Certificate:
         return folder / CERTIFICATES / f"{self.norm}-{self.method}.json"
 
     def write(self, folder: Path) -> None:
-        """The file with these radii, or the old one: never half of it."""
+        """Write the radii to a file atomically."""
         radii = {str(image): finite(radius) for image, radius in sorted(self.radii.items())}
         content = {"norm": self.norm, "method": self.method, "model_sha256": self.model_sha256, "radii": radii}
         _write(self.file(folder), content | {"null_means": "infinite"})
@@ -52,11 +52,11 @@ class Certificate:
 
 @dataclass
 class Transfer:
-    """By attack and image ("3", or "3>7" where class 7 was aimed at): what the model ``target`` says of what was found
-    with the run's own."""
+    """Answers of the model ``target`` to the adversarial images of a run, by attack and image ("3", or "3>7" for target
+    class 7)."""
 
     target: str
-    model_sha256: str | None  # the identity of the target; in files of earlier versions, its weights
+    model_sha256: str | None  # identity of the target model; in files of earlier versions, the sha256 of its weights
     seen: dict[str, dict[str, Seen]] = field(default_factory=dict)
 
     def file(self, folder: Path) -> Path:
@@ -64,7 +64,7 @@ class Transfer:
         return folder / TRANSFERS / f"{re.sub(r'[^A-Za-z0-9]+', '-', self.target).strip('-')[:60]}-{mark}.json"
 
     def write(self, folder: Path) -> None:
-        """The file with these answers, or the old one: never half of it."""
+        """Write the answers to a file atomically."""
         seen = {name: {image: [*map(int, pair)] for image, pair in rows.items()} for name, rows in self.seen.items()}
         content = {"target": self.target, "model_sha256": self.model_sha256, "seen": seen}
         pairs = "whether the target reaches the goal on the clean image, and on the stored one"
@@ -89,7 +89,7 @@ def read_certificates(folder: Path, model_sha256: str | None, weights_sha256: st
 
 
 def read_transfers(folder: Path) -> list[Transfer]:
-    """All transfers that lie in a run folder, by name."""
+    """All transfers in a run folder, by name."""
 
     def transfer(content: Any) -> Transfer:
         seen = {
@@ -107,8 +107,8 @@ def _write(place: Path, content: dict[str, Any]) -> None:
 
 
 def _read(folder: Path, name: str, make: Callable[[Any], Kind], command: str) -> list[Kind]:
-    """What ``make`` makes of every JSON file in a folder of the run folder, by name; links to other places and files
-    that ``command`` does not write are refused."""
+    """``make`` applied to every JSON file in a sub-folder of the run folder, by name. Links that lead out of it and
+    files that ``command`` does not write are refused."""
     found = []
     for file in sorted(place.name for place in files.inside(folder, name).glob("*.json")):
         place = files.inside(folder, f"{name}/{file}")
@@ -139,7 +139,7 @@ def _radius(value: float | None) -> float:
 
 
 def largest_radii(certificates: Sequence[Certificate]) -> dict[str, dict[int, float]]:
-    """By norm: each image's largest radius, whichever method proved it."""
+    """By norm, the largest radius of each image over all methods."""
     found: dict[str, dict[int, float]] = {}
     for part in certificates:
         mine = found.setdefault(part.norm, {})
@@ -155,9 +155,9 @@ def check_radii(
     images: Mapping[int, ImageInfo],
     found_in: Path | None = None,
 ) -> None:
-    """Raises ``Contradiction`` for the first verified success, of any attack in any distance, that lies nearer than a
-    certified radius; an image that is wrong already lies at distance 0. ``found_in``: the folder of ``records``, where
-    it is not the certificates'."""
+    """Raise ``Contradiction`` for the first verified success whose distance is below a certified radius. A
+    misclassified clean image has distance 0. ``found_in``: the folder of ``records``, if it is not that of the
+    certificates."""
     place = found_in or folder
     for part in certificates:
         for record in records:

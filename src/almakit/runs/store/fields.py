@@ -1,5 +1,5 @@
-"""The table of fields: the annotations of the dataclasses in ``records.py`` say what is stored, under which name and as
-which type. No torch here.
+"""The table of fields: the annotations of the dataclasses in ``records.py`` define the name and type of each stored
+value. No torch here.
 
 SQL tables, rows, checksums, comparisons, exported columns and the JSON Schema of records are derived from it: a new
 field of ``Record`` is one line there. A field added after version 0.1 is marked ``later``: databases without it are
@@ -16,11 +16,11 @@ from functools import cache
 from typing import Any, TypeVar, get_type_hints
 
 Top = tuple[tuple[int, float], ...]
-"""Classes with their softmax probabilities, the largest first; of a segmentation the shares of the pixels they get."""
+"""Classes with their softmax probabilities, the largest first; for segmentation, with their shares of the pixels."""
 Tally = tuple[tuple[int, int, int, int], ...]
 """For each class among an image's labelled pixels: (class, pixels labelled, pixels predicted, pixels with both)."""
 Cell = Any
-"""What SQLite stores: an integer, a real number, a text or nothing."""
+"""A value that SQLite stores: an integer, a real number, a text or None."""
 Built = TypeVar("Built")
 _TYPES = {"INTEGER": int, "REAL": float, "TEXT": str}
 
@@ -32,7 +32,7 @@ class Stored:
     Args:
         meaning: comment of the column.
         name: name of the column, if it differs from the field's.
-        empty: what stands for None in a key.
+        empty: the value that replaces None in a key.
         columns: the keys of a mapping, one column each, as "key: meaning".
         later: whether it was added after version 0.1.
         summed: whether the checksum of its chunk covers it.
@@ -79,7 +79,7 @@ class Column:
 
 
 def finite(value: float | None) -> float | None:
-    """A number as tables and files hold it: None where it is not finite."""
+    """The number, or None if it is not finite, as tables and files store it."""
     return None if value is None or not math.isfinite(value) else float(value)
 
 
@@ -132,7 +132,7 @@ an empty cell."""
 
 @cache
 def columns(of: Any) -> tuple[Column, ...]:
-    """The columns of a dataclass, in the order of its fields; those of a dataclass inside it in its place."""
+    """The columns of a dataclass, in the order of its fields. A nested dataclass is replaced by its columns."""
     found: list[Column] = []
     hints: dict[str, Any] = get_type_hints(of, include_extras=True)
     for name, hint in hints.items():
@@ -159,7 +159,7 @@ def names(of: type) -> list[str]:
 
 def table(name: str, about: str, rules: str, of: type) -> str:
     """The SQL statement that creates the table ``name`` of a dataclass, with ``about`` and the meaning of each column
-    as comments; ``rules`` are its key and whatever else ends the statement."""
+    as comments. ``rules``: key and other constraints at the end of the statement."""
     lines = [
         f"  {column.name} {column.kind}{' NOT NULL' if column.required else ''}, -- {column.meaning}"
         for column in columns(of)
@@ -173,8 +173,8 @@ def row(instance: Any) -> tuple[Cell, ...]:
 
 
 def build(of: Callable[..., Built], cells: Sequence[Cell], **own: Any) -> Built:
-    """The instance of a dataclass that has these cells, in the order of ``columns``, and ``own`` fields not stored in
-    its table."""
+    """The instance of a dataclass with these cells, in the order of ``columns``, and the fields ``own``, which are not
+    stored in its table."""
     nested: dict[tuple[str, Any], dict[str, Any]] = {}
     for column, cell in zip(columns(of), cells, strict=True):
         found = own if column.inside is None else nested.setdefault(column.inside, {})
@@ -186,8 +186,8 @@ def build(of: Callable[..., Built], cells: Sequence[Cell], **own: Any) -> Built:
 
 
 def summed(of: type, cells: Sequence[Cell]) -> tuple[Cell, ...]:
-    """The cells that a checksum covers: those of version 0.1, then the name and value of each later one that has a
-    value."""
+    """The cells that a checksum covers: the columns of version 0.1, then the name and value of each later column that
+    has a value."""
     pairs = [(column, cell) for column, cell in zip(columns(of), cells, strict=True) if column.mark.summed]
     later = [(column.name, cell) for column, cell in pairs if column.mark.later and cell is not None]
     return (*(cell for column, cell in pairs if not column.mark.later), *(part for pair in later for part in pair))

@@ -1,5 +1,4 @@
-"""Images on disk: safetensors files that appear whole or not at all, and are checked by hash before they are used. No
-torch here."""
+"""Image files: safetensors files that are written atomically and checked by their hash before use. No torch here."""
 
 from __future__ import annotations
 
@@ -20,8 +19,8 @@ Array = NDArray[np.generic]
 
 
 def pack(images: Array) -> Array:
-    """``images`` (B, ...) in [0, 1] as uint8 where they lie exactly on the 8-bit grid (then ``unpack`` gives the very
-    same floats)."""
+    """``images`` (B, ...) in [0, 1], as uint8 if they lie exactly on the 8-bit grid (``unpack`` then returns the same
+    floats)."""
     if images.dtype == np.float32 and images.size:
         levels: Array = np.rint(images * np.float32(255)).astype(np.uint8)
         if np.array_equal(unpack(levels), images):
@@ -30,13 +29,13 @@ def pack(images: Array) -> Array:
 
 
 def unpack(stored: Array) -> Array:
-    """What ``pack`` was given: float32 (or float64) images (B, ...)."""
+    """The inverse of ``pack``: float32 (or float64) images (B, ...)."""
     return stored.astype(np.float32) / np.float32(255) if stored.dtype == np.uint8 else stored
 
 
 def inside(folder: Path, file: str) -> Path:
-    """The path of a run folder's ``file``, which must lie in it: a database from elsewhere may name anything, and a
-    name may be a link to anywhere."""
+    """The path of ``file`` in a run folder. Raises an error if the name or a link leads out of the folder, because the
+    database may come from another person."""
     place = PurePosixPath(file)
     if (
         not place.parts
@@ -52,9 +51,9 @@ def inside(folder: Path, file: str) -> Path:
 
 
 def write(path: Path, tensors: dict[str, Array]) -> str:
-    """Writes a file of tensors, whole, and returns its sha256.
+    """Write a file of tensors atomically. Returns its sha256.
 
-    No metadata goes in: its order in the file is not fixed, and equal images must make equal files.
+    The file has no metadata, whose order is not fixed: equal images must give equal files.
     """
     content = save({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()})
     write_bytes(path, content)
@@ -62,13 +61,13 @@ def write(path: Path, tensors: dict[str, Array]) -> str:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Puts ``content`` in place of ``path`` whole, or leaves what was there and says why."""
+    """Replace the file ``path`` by ``content`` atomically. On failure the old file stays and an error is raised."""
     with explained(path):
         write_whole(path, content)
 
 
 def read(folder: Path, row: ChunkRow) -> dict[str, Array]:
-    """The tensors of a chunk's file, which has the recorded sha256; ``Corrupt`` with a sentence otherwise."""
+    """The tensors of a chunk's file. Raises ``Corrupt`` if its sha256 is not the recorded one."""
     if fault := fault_of(folder, row):
         again = "Run the same `almakit run` command again: it recomputes this chunk and keeps the rest."
         raise Corrupt(f"{folder / str(row.file)} {fault}. {again}")
@@ -76,7 +75,7 @@ def read(folder: Path, row: ChunkRow) -> dict[str, Array]:
     try:
         found = dict(load(path.read_bytes()))
         images = found["images"]
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:  # a hash fits what somebody made it fit
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:  # a manipulated file can have a matching hash
         raise Corrupt(f"{path} cannot be read: {error}.") from error
     fits = images.ndim >= 2 and images.dtype.kind in "uf" and np.isfinite(images).all()
     if not fits or any(found[name].ndim != 3 for name in ("maps", "predictions") if name in found):
@@ -85,7 +84,7 @@ def read(folder: Path, row: ChunkRow) -> dict[str, Array]:
 
 
 def fault_of(folder: Path, row: ChunkRow) -> str | None:
-    """Why a chunk's file is not what was recorded; None where it is, or where the chunk has no file."""
+    """Why a chunk's file does not match its record; None if it does, or if the chunk has no file."""
     if row.file is None:
         return None
     try:
@@ -103,21 +102,21 @@ def fault_of(folder: Path, row: ChunkRow) -> str | None:
     )
 
 
-# What lies where, relative to the run folder.
+# Paths relative to the run folder.
 
 
 def original_file(chunk: int) -> str:
-    """Where a chunk's clean images lie."""
+    """The file of a chunk's clean images."""
     return f"originals/{chunk:05d}.safetensors"
 
 
 def attack_folder(info: AttackInfo) -> str:
-    """The name of a folder for an attack's images: its number and a slug, whatever its text holds."""
+    """The name of the folder of an attack's images: its number and a slug of its text."""
     slug = re.sub(r"[^a-z0-9]+", "-", f"{info.text.partition('(')[0]}-{info.distance}".lower()).strip("-")
     return f"{info.index:02d}-{slug[:80]}"
 
 
 def adversarial_file(info: AttackInfo, key: ChunkKey) -> str:
-    """Where the adversarial images of an attack on a chunk lie."""
+    """The file of the adversarial images of an attack on a chunk."""
     turn = f"-{key.round:03d}" if key.round else ""
     return f"adversarials/{attack_folder(info)}/{key.chunk:05d}{turn}.safetensors"

@@ -1,4 +1,4 @@
-"""The rows a run leaves behind, typed, with a comment per field; no torch here."""
+"""The rows of a run's database as dataclasses, with a comment per field. No torch here."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ PIXELS = "JSON [[class, pixels labelled so, predicted so, both], ...]"
 
 ALREADY_WRONG, SUCCESS, FAILED, INVALID = "already-wrong", "success", "failed", "invalid"
 STATUSES = (ALREADY_WRONG, SUCCESS, FAILED, INVALID)
-"""How an image ended, in the order of ``almakit.core.Status``; their sentences are there."""
+"""The statuses of images, in the order of ``almakit.core.Status``, which describes them."""
 ROBUST = "robust"
-"""What FAILED is called of an attack at a fixed epsilon: it has not failed, the image is robust at that radius as far
-as the attack can tell."""
+"""The name of FAILED for an attack at a fixed epsilon: it has not failed, the image is robust at this radius as far as
+the attack can tell."""
 
 MEASURES = (
     "l0: verdict: values that differ",
@@ -29,10 +29,10 @@ MEASURES = (
     "ciede2000: verdict: l2 norm of the colour differences; NULL likewise",
 )
 MEASURED = tuple(text.partition(":")[0] for text in MEASURES)
-"""The distances every stored image is measured in, where they are defined for it."""
+"""The distances that are measured for every stored image for which they are defined."""
 
 PASSES = (10, 30, 100, 300, 1000)
-"""Forwards after which a record keeps the best distance so far."""
+"""Numbers of forwards after which a record stores the best distance."""
 COURSE = tuple(
     f"best_{count}: attacks.distance of the nearest point after {count} forwards; NULL: nothing found by then, or not "
     "kept"
@@ -40,7 +40,7 @@ COURSE = tuple(
 )
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
-"""How a text begins that a spreadsheet would work out."""
+"""First characters of texts that a spreadsheet would evaluate."""
 
 
 @dataclass(frozen=True)
@@ -82,12 +82,12 @@ class ImageInfo:
 
     @property
     def content(self) -> tuple[str, int]:
-        """Its hash and its label, by which images of different runs are matched."""
+        """Hash and label, by which images of different runs are matched."""
         return self.sha256, self.label
 
     @property
     def correct(self) -> bool:
-        """Whether the model is right about the image; of a segmentation about most of its pixels."""
+        """Whether the model classifies the image correctly; for segmentation, most of its pixels."""
         return self.prediction == self.label if self.pixels is None else wrong_pixels(self.pixels) < 0.5
 
 
@@ -97,20 +97,20 @@ def _not_kept() -> dict[str, float | None]:
 
 @dataclass(frozen=True)
 class Record:
-    """What one attack did to one image, and the verdict on the image it left."""
+    """The result of one attack on one image, and the verdict on the stored adversarial image."""
 
     attack: Annotated[int, Stored("attacks.attack")]
     image: Annotated[int, Stored("images.image")]
-    target: Annotated[int | None, Stored("class aimed at; -1: untargeted", empty=-1)]
+    target: Annotated[int | None, Stored("target class; -1: untargeted", empty=-1)]
     status: Annotated[str, Stored("already-wrong, success, failed or invalid, as the attack says")]
-    reason: Annotated[str | None, Stored("why nothing was found, or what a success shows, a sentence")]
+    reason: Annotated[str | None, Stored("why the attack failed, or a remark about the success")]
     distance: Annotated[
         float,
         Stored("in attacks.distance, as the attack says; 0: already wrong; NULL: nothing found, counts as infinite"),
     ]
     forwards: Annotated[int, Stored("model passes of this image")]
     backwards: Annotated[int, Stored("gradient passes of this image")]
-    # From here on the verdict's: measured again on the stored image, which for an already wrong image is the clean one.
+    # From the verdict: measured on the stored image, which is the clean one if that was already misclassified.
     prediction: Annotated[int | None, Stored("verdict on the stored image: its class; NULL: nothing found")] = None
     top: Annotated[Top, Stored("verdict: JSON [[class, probability], ...] of the stored image")] = ()
     fooled: Annotated[
@@ -151,18 +151,18 @@ class Record:
     distance_gradients: Annotated[
         int | None, Stored("gradients of the distance; NULL: an lp norm, or not kept", later=True)
     ] = None
-    # Of its chunk, and stored there.
+    # Stored in the row of the chunk.
     file: str | None = None  # the file of adversarial images, relative to the run folder
     seconds: float = 0.0  # wall time of the chunk divided by the images in it
 
     @property
     def attacked(self) -> bool:
-        """Whether there was anything to do: the goal was not already reached on the clean image."""
+        """Whether the image was attacked: the clean image does not reach the goal."""
         return self.status != ALREADY_WRONG
 
     @property
     def claimed(self) -> bool:
-        """Whether the attack says the goal is reached."""
+        """Whether the attack reports a success."""
         return self.status in (ALREADY_WRONG, SUCCESS)
 
     @property
@@ -172,15 +172,15 @@ class Record:
 
     @property
     def verified(self) -> float:
-        """The distance that counts: the stored image's where the verdict confirms it, 0 where it was wrong from the
-        start, inf otherwise."""
+        """The verified distance: that of the stored image if the verdict confirms the success, 0 if the clean image is
+        misclassified, otherwise infinite."""
         if not (self.claimed and self.fooled):
             return math.inf
         return 0.0 if self.status == ALREADY_WRONG or self.measured is None else self.measured
 
     @property
     def verified_8bit(self) -> float:
-        """The same after rounding to 8 bits; 0 for an image that was wrong from the start and still is."""
+        """The same after rounding to 8 bits; 0 if the clean image is misclassified also after rounding."""
         if not (self.claimed and self.fooled_8bit):
             return math.inf
         return 0.0 if self.status == ALREADY_WRONG or self.measured_8bit is None else self.measured_8bit
@@ -188,12 +188,12 @@ class Record:
 
 @dataclass(frozen=True)
 class Trace:
-    """The history of one attack on one image: equally long lists by name (step, distance, and what the attack
+    """The history of one attack on one image: lists of equal length by name (step, distance, and values that the attack
     records)."""
 
     attack: Annotated[int, Stored("attacks.attack")]
     image: Annotated[int, Stored("images.image")]
-    target: Annotated[int | None, Stored("class aimed at; -1: untargeted", empty=-1)]
+    target: Annotated[int | None, Stored("target class; -1: untargeted", empty=-1)]
     values: Annotated[dict[str, list[Any]], Stored("JSON {name: [value per step]}; null: not finite", name="data")]
 
 
@@ -202,7 +202,7 @@ CLEAN, ATTACK = "clean", "attack"
 
 @dataclass(frozen=True)
 class ChunkKey:
-    """A piece of work: the clean pass over a chunk (attack -1), or an attack on it; ``round`` counts the targets of
+    """A unit of work: the clean pass over a chunk (attack -1), or an attack on it. ``round`` counts the targets of
     targets=all."""
 
     kind: Annotated[str, Stored("clean or attack")]
@@ -213,7 +213,7 @@ class ChunkKey:
 
 @dataclass(frozen=True)
 class ChunkRow:
-    """A finished piece of work and the file that belongs to it."""
+    """A finished unit of work and its file."""
 
     key: ChunkKey
     file: Annotated[str | None, Stored("relative to the run folder; NULL: no image to store")]
@@ -229,12 +229,12 @@ class ChunkRow:
 
 @dataclass(frozen=True)
 class FailureRow:
-    """A piece of work that was given up, and why."""
+    """A unit of work that was given up, and the reason."""
 
     key: ChunkKey
     images: Annotated[int, Stored("images in the chunk: they have no results")]
-    tries: Annotated[int, Stored("how often it was tried")]
-    reason: Annotated[str, Stored("what happened the last time")]
+    tries: Annotated[int, Stored("number of attempts")]
+    reason: Annotated[str, Stored("reason of the last failure")]
     session: Annotated[int, Stored("sessions.session that gave it up")] = 0
 
 
@@ -249,7 +249,7 @@ class FindingRow(NamedTuple):
 
 @dataclass(frozen=True)
 class SessionRow:
-    """A start of the program on this run."""
+    """A session: one start of the program for this run."""
 
     session: Annotated[int, Stored("number, from 1")]
     started: Annotated[str, Stored("UTC, ISO 8601")]
@@ -259,14 +259,14 @@ class SessionRow:
 
 
 def wrong_pixels(*tallies: Tally) -> float:
-    """The share of labelled pixels with another class than theirs, over one image (APSR) or several."""
+    """The share of labelled pixels that are misclassified, over one image (APSR) or several."""
     labelled = sum(row[1] for tally in tallies for row in tally)
     return 1 - sum(row[3] for tally in tallies for row in tally) / labelled if labelled else math.nan
 
 
 def mean_iou(tallies: Iterable[Tally]) -> float:
-    """mIoU: the mean over the classes that are labelled anywhere of both / (labelled + predicted - both), each summed
-    over all images."""
+    """mIoU: the mean of both / (labelled + predicted - both), summed over all images, over the classes that occur in
+    the labels."""
     sums: dict[int, list[int]] = {}
     for tally in tallies:
         for one, *counts in tally:
@@ -276,15 +276,15 @@ def mean_iou(tallies: Iterable[Tally]) -> float:
 
 
 def outcome(record: Record, info: AttackInfo) -> str:
-    """A record's status for people and tables."""
+    """A record's status as tables show it."""
     return ROBUST if record.status == FAILED and not info.minimal else record.status
 
 
 def reach_of(info: AttackInfo, distances: Iterable[float]) -> float:
-    """The radius an attack at a fixed epsilon looked in, infinite for one that looks for the smallest change.
+    """The radius of an attack at a fixed epsilon; infinite for an attack that minimises the distance.
 
-    Of several attacks in one the largest; where an attack does not say its radius, the largest of the ``distances`` it
-    found.
+    For several attacks in one, the largest radius. If an attack does not state its radius, the largest of its
+    ``distances``.
     """
     if info.minimal:
         return math.inf
@@ -304,9 +304,9 @@ def _epsilons(settings: Any) -> Iterator[float]:
 
 
 def plain_cell(value: Any) -> Any:
-    """A cell that a spreadsheet takes for text and not for a formula; numbers stay numbers.
+    """A cell that a spreadsheet reads as text, not as a formula; numbers stay numbers.
 
-    A carriage return becomes a space: csv does not quote it, and readers begin a new row there.
+    A carriage return becomes a space, because csv does not quote it and readers would start a new row.
     """
     if not isinstance(value, str):
         return value
