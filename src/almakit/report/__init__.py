@@ -1,2 +1,2 @@
-"""Reports: run folders to a page, figures and tables. Reads records only and never imports torch; nothing is imported
+"""Reports of run folders: page, figures and tables. Reads records only and never imports torch. Nothing is imported
 here."""

@@ -1,5 +1,5 @@
-"""``almakit board``: a leaderboard of run folders. For each set of images the models, for each distance and goal a
-table models x attacks; a page for each model and board.json, in one folder that needs no server. No torch here."""
+"""``almakit board``: a static leaderboard of run folders. For each set of images, distance and goal it has a table of
+models and attacks; a page for each model; and board.json. No torch here."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Table:
 
     data: str
     images: int
-    sha256: str  # of the images and labels, as far as any folder has them
+    sha256: str  # hash of the images and labels that any folder contains
     subjects: list[Subject]
     runs: list[tuple[RunFolder, dict[str, Any]]]  # with their summaries
 
@@ -52,15 +52,15 @@ class Table:
 
 @dataclass
 class Board:
-    """What the folders hold, and which of them could not be read."""
+    """The contents of the folders, and the folders that could not be read."""
 
     tables: list[Table]
     left_out: list[tuple[str, str]]  # folder, why
 
 
 def read(folders: Sequence[str | Path], epsilons: Radii = ()) -> Board:
-    """The folders' runs, each set of images apart. A folder that is no run folder, is damaged or has no results yet is
-    left out, with the reason."""
+    """The runs of the folders, grouped by their images. A folder that is not a run folder, is damaged or has no results
+    is left out, with the reason."""
     if not folders:
         raise StoreError("name at least one run folder.")
     runs, left_out = [], []
@@ -87,7 +87,8 @@ Contents = dict[int, tuple[str, int]]
 
 
 def _by_images(runs: Sequence[RunFolder]) -> list[tuple[int, Contents, list[RunFolder]]]:
-    """Runs on the same images: as many of them, and the same contents and labels wherever both have got to."""
+    """Groups of runs on the same images: equal in number, and with equal contents and labels where both have
+    finished."""
     groups: list[tuple[int, Contents, list[RunFolder]]] = []
     for run in runs:
         expected = int(run.meta.get("images", len(run.images)))
@@ -114,15 +115,15 @@ def _table(size: int, images: Contents, runs: list[RunFolder], chosen: dict[str,
 
 
 def page_name(subject: Subject) -> str:
-    """The file of a model's page, the same as long as its identity and name are."""
+    """The file name of a model's page, determined by the model's identity and name."""
     slug = re.sub(r"[^a-z0-9]+", "-", subject.name.lower()).strip("-")[:60] or "model"
     what = "\n".join([str(subject.runs[0].model_sha256), subject.name, *(info.sha256 for info in subject.images)])
     return f"{slug}-{hashlib.sha256(what.encode()).hexdigest()[:8]}.html"
 
 
 def numbers(board: Board, curves: bool = False) -> dict[str, Any]:
-    """Everything the board shows, as written to board.json; for the page with ``curves``, the distances behind each
-    cell, thinned in a large board as a report's are."""
+    """Everything the board shows, as written to board.json. With ``curves`` also the distances of each cell, for the
+    page; in a large board they are thinned as in a report."""
     subjects = [subject for table in board.tables for subject in table.subjects]
     few = sum(len(column.records) for subject in subjects for column in subject.columns) > CELLS
 
@@ -174,7 +175,7 @@ def _model(table: Table, subject: Subject) -> dict[str, Any]:
 
 
 def _block(table: Table, group: Group, curve_of: Callable[..., dict[str, Any]]) -> dict[str, Any]:
-    """Models x attacks for one distance and goal; the first column of cells is all attacks together."""
+    """Models and attacks for one distance and goal. The first column of cells contains all attacks together."""
     radii = table.subjects[0].radii[group[0]]
     texts = {c.label.label: c.info.text for subject in table.subjects for c in subject.of_group(group)}
     rows = []
@@ -219,7 +220,7 @@ def _cell(column: Results, radii: Sequence[float]) -> dict[str, Any]:
 
 
 def _certified(subject: Subject, group: Group, radii: Sequence[float]) -> dict[str, Any] | None:
-    """What is certified of the images, whichever attack stands beside it; None where nothing is."""
+    """The certified radii of the images, over all runs; None without certificates."""
     known = {} if group[1] else subject.certified(group[0])
     found = np.array(list(known.values()))
     accuracy = certified_accuracy(found, radii)
@@ -228,17 +229,17 @@ def _certified(subject: Subject, group: Group, radii: Sequence[float]) -> dict[s
 
 SCRIPTS = ("core", "theme", "board")
 FEW = Limits(12, 2.0)
-"""Pictures on a model's page: a board may have many."""
+"""Number of pictures on a model's page, of which a board may have many."""
 PAGE = re.compile(r"models/[a-z0-9-]+\.html")
 
 
 def write_board(
     folders: Sequence[str | Path], out: str | Path, epsilons: Radii = (), limits: Limits = FEW
 ) -> tuple[Board, list[Path]]:
-    """Reads the run folders and writes ``index.html``, ``models/*.html`` and ``board.json`` into ``out``; returns the
-    board and what was written.
+    """Read run folders and write ``index.html``, ``models/*.html`` and ``board.json`` into ``out``. Returns the board
+    and the files.
 
-    Pages of models that an earlier board here had, and this one has not, are taken away.
+    Pages of models that only an earlier board in ``out`` had are deleted.
     """
     place = Path(out)
     found = read([folder for folder in folders if Path(folder).resolve() != place.resolve()], epsilons)
@@ -257,7 +258,7 @@ def write_board(
 
 
 def _pages(place: Path) -> set[str]:
-    """The model pages of the board that lies there already, as its board.json names them."""
+    """The model pages of an existing board, as its board.json names them."""
     try:
         known = json.loads((place / "board.json").read_text(encoding="utf-8"))
         pages = [model["page"] for table in known["tables"] for model in table["models"]]
@@ -267,7 +268,7 @@ def _pages(place: Path) -> set[str]:
 
 
 def render(found: Board) -> str:
-    """The leaderboard's page; all names in it come from outside and are only ever used as text."""
+    """The leaderboard's page. Names come from untrusted folders and are used as text only."""
     data = numbers(found, curves=True)
     runs = [run for table in data["tables"] for run in table["runs"]]
     models = {model["name"] for table in data["tables"] for model in table["models"]}
@@ -285,7 +286,7 @@ def render(found: Board) -> str:
 
 
 def _first(cell: dict[str, Any] | None, block: dict[str, Any]) -> dict[str, Any] | None:
-    """What a cell shows before anything is chosen: robust accuracy at the block's first radius."""
+    """The initial value of a cell: robust accuracy at the block's first radius."""
     if cell is None or not block["radii"]:
         return None
     at = block["radii"][0]["epsilon"]

@@ -1,5 +1,5 @@
-"""Two runs paired, attack by attack and image by image: ratio of medians with its interval, wins and losses, and which
-images changed. No torch here."""
+"""Compares two runs, attack by attack and image by image: ratio of medians with its interval, wins and losses, and the
+images that changed. No torch here."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ def compare(
     across: Sequence[str] = (),
     canonical: Callable[[str], str | None] = lambda text: text,
 ) -> dict[str, Any]:
-    """Every attack that both runs hold, paired by the images' contents and labels.
+    """Compare every attack that both runs contain. Images are paired by contents and label.
 
     Args:
         first: the run folder before.
         second: the run folder after.
         pairs: texts of the attacks to pair (default: equal texts).
-        seed: of the resampling of pairs.
-        across: "models" or "goals" or both: which may differ.
-        canonical: writes an attack's text as runs store it.
+        seed: seed for resampling the pairs.
+        across: what may differ: "models", "goals" or both.
+        canonical: function that returns an attack's text as runs store it.
 
     Returns:
-        ``before`` and ``after``, which describe the runs, and ``comparisons``, one for each pair of attacks. Infinite
-        distances: nothing was found; NaN: not defined.
+        A dict: ``before`` and ``after`` describe the runs; ``comparisons`` has one entry for each pair of attacks. A
+        distance is infinite if the attack failed and NaN if it is not defined.
     """
     one, two = load([first])[0], load([second])[0]
     before, after = _side(one), _side(two)
@@ -78,7 +78,7 @@ def compare(
 
 
 def _side(subject: Subject) -> dict[str, Any]:
-    """What the one run of a subject is."""
+    """The description of a run in the comparison."""
     run, summary = subject.runs[0], subject.summaries[0]
     facts, environment = summary["run"], summary["environment"] or {}
     return {
@@ -95,7 +95,7 @@ def _side(subject: Subject) -> dict[str, Any]:
 
 
 def _line(side: dict[str, Any]) -> str:
-    """A run in one line."""
+    """A one-line description of a run."""
     known = side["weights"]
     weights = f" (weights {known[:12]}, identity {str(side['model_sha256'])[:12]})" if known else ""
     return (
@@ -105,7 +105,7 @@ def _line(side: dict[str, Any]) -> str:
 
 
 def _by_content(subject: Subject) -> dict[tuple[str, int, int], ImageInfo]:
-    """The images by contents, label, and how many equal ones come before."""
+    """The images by contents, label, and number of equal images before them."""
     found: dict[tuple[str, int, int], ImageInfo] = {}
     before: Counter[tuple[str, int]] = Counter()
     for info in subject.images:
@@ -139,7 +139,7 @@ def _match(
 
 
 def _known(text: str, known: Mapping[str, Results], place: str, canonical: Callable[[str], str | None]) -> str:
-    """The stored text of the attack that ``text`` writes, as it was typed at ``almakit run`` or as it is stored."""
+    """The stored text of the attack that ``text`` means; ``text`` may be as typed for ``almakit run`` or as stored."""
     written = canonical(text)
     for stored in known:
         if text == stored or (written is not None and written in (stored, canonical(stored))):
@@ -150,11 +150,11 @@ def _known(text: str, known: Mapping[str, Results], place: str, canonical: Calla
 def _pair(
     before: Results, after: Results, shared: Sequence[tuple[int, int, str]], seed: int, any_target: bool
 ) -> dict[str, Any]:
-    """The numbers of two attacks over the images that both attacked."""
+    """Compare two attacks on the images that both attacked."""
     both = [(before.rows[i], after.rows[j], name) for i, j, name in shared if i in before.rows and j in after.rows]
     if not both:
-        raise BadInput(f"no image was attacked by {before.info.text} in both runs yet; let them go on first.")
-    # Where every class was a target, the nearest may well be another.
+        raise BadInput(f"no image was attacked by {before.info.text} in both runs yet; resume them first.")
+    # With all targets, the nearest target may differ between the runs.
     for left, right, name in () if any_target or before.many_targets else both:
         if left.target != right.target:
             raise BadInput(
@@ -163,7 +163,7 @@ def _pair(
             )
     one = Results(before.info, [record for record, _, _ in both], before.run, step=before.step)
     two = Results(after.info, [record for _, record, _ in both], after.run, step=after.step)
-    # At a fixed radius an image is broken or not: how far inside says nothing.
+    # An attack at a fixed radius only decides whether an image is broken; its distance has no meaning.
     x, y, fixed = before.counted(one.distances), before.counted(two.distances), not before.info.minimal
     with np.errstate(invalid="ignore"):
         tie = (x == y) | (np.abs(x - y) <= TIE * np.maximum(x, y))
@@ -177,7 +177,7 @@ def _pair(
     parts = attack_summary(one), attack_summary(two)
     success = [part["success_rate"]["value"] for part in parts]
     lost = success[0] - success[1]
-    # Image by image, where both found something.
+    # Per image, if both attacks succeeded.
     growth = math.nan if fixed or not found.any() else float(np.exp(np.mean(np.log(y[found] / x[found]))))
     return {
         "attack": " -> ".join(dict.fromkeys([before.info.text, after.info.text])),
@@ -193,20 +193,19 @@ def _pair(
         "wins": int((~tie & (y < x)).sum()),  # the second run found the smaller change
         "losses": int((~tie & (y > x)).sum()),
         "ties": int(tie.sum()),
-        # A share of the median, or of the images that the second run no longer finds, whichever is more.
+        # The larger of the growth of the median and the share of images that only the first run broke.
         "worse_by": lost if math.isnan(ratio) else max(ratio - 1, lost),
         "changed": sorted(changed, key=lambda image: (-image["ratio"], image["id"])),
     }
 
 
 def _growth(before: float, after: float) -> float:
-    """after / before of one image: infinite where only the first found something, 0 where only the second did."""
+    """after / before of one image: infinite if only the first run succeeded, 0 if only the second did."""
     return math.inf if before == 0 or math.isinf(after) else after / before
 
 
 def ratio_of_medians(x: Array, y: Array, seed: int = 0) -> tuple[float, tuple[float, float]]:
-    """median(y)/median(x) of paired distances (N,) and its interval over resampled pairs; NaN where it is not
-    defined."""
+    """median(y)/median(x) of paired distances (N,) and its interval over resampled pairs; NaN if not defined."""
     drawn = np.array([_ratio(median(x[pick]), median(y[pick])) for pick in Bootstrap(len(x), seed).picks()])
     drawn = drawn[~np.isnan(drawn)]
     return _ratio(median(x), median(y)), percentiles(drawn) if len(drawn) else (math.nan, math.nan)
@@ -239,7 +238,7 @@ CHANGED = (
 
 
 def table(comparison: dict[str, Any], show: int = 10) -> str:
-    """The comparison for a terminal, headed by what is compared; at most ``show`` changed images of each attack."""
+    """The comparison for a terminal, with at most ``show`` changed images per attack."""
     rows = []
     for one in comparison["comparisons"]:
         ratio = {"value": one["ratio_of_medians"], "low": one["ratio_low"], "high": one["ratio_high"]}

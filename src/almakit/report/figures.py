@@ -22,7 +22,7 @@ from .numbers import Array
 from .results import Results
 from .subjects import Group, Subject, groups_of
 
-POINTS = 3000  # a curve of more images is drawn through this many of them
+POINTS = 3000  # largest number of points of a curve
 STYLE = {
     "font.size": 8.5,
     "axes.titlesize": 9,
@@ -43,16 +43,16 @@ STYLE = {
 }
 LINES = {"solid": "-", "dashed": (0, (5, 2)), "dotted": (0, (1, 1.3))}
 MARKS = ("", "o", "s", "^", "D")
-PANEL = (3.3, 2.35)  # inches: two panels are a page's width
+PANEL = (3.3, 2.35)  # inches; two panels have the width of a page
 CHARACTERS = 16  # of a legend in an inch
 GALLERY_ROWS, GALLERY_ATTACKS = 8, 4
 KINDS = ("svg", "pdf", "png")
 
 
 def plotting() -> Any:
-    """matplotlib's pyplot, drawing into files only."""
+    """matplotlib's pyplot with a backend that draws into files."""
     matplotlib = optional("matplotlib", "figures need matplotlib; install it with `pip install 'almakit[report]'`.")
-    if "matplotlib.pyplot" not in sys.modules:  # a notebook keeps the backend it has
+    if "matplotlib.pyplot" not in sys.modules:  # keep the backend of a notebook
         matplotlib.use("Agg")
     import matplotlib.pyplot as pyplot
 
@@ -60,18 +60,18 @@ def plotting() -> Any:
 
 
 def literal(text: str) -> str:
-    """Text from outside that must not be read as mathematics."""
+    """Untrusted text, escaped so that matplotlib does not read it as mathematics."""
     return text.replace("\\", "").replace("$", r"\$")
 
 
 def mathematical(distance: str) -> str:
-    """A known distance as mathematics, any other as it is called."""
+    """A known distance in mathematical notation, any other by its name."""
     return distance_name(distance).tex if distance in DISTANCES else literal(distance)
 
 
 @dataclass(frozen=True)
 class Panel:
-    """A place to draw one model's attacks of a distance and goal; the styles and legend are the whole figure's."""
+    """A panel with one model's attacks of a distance and goal; styles and legend belong to the figure."""
 
     axes: Any
     subject: Subject
@@ -90,7 +90,7 @@ class Panel:
 def _draw_grid(
     subjects: Sequence[Subject], groups: Sequence[Group], draw: Callable[[Panel], None], files: Sequence[Path]
 ) -> list[Path]:
-    """A figure with one row per group and one column per model, each panel by ``draw``, and a legend below all."""
+    """A figure with one row per group, one column per model and a legend below. ``draw`` draws each panel."""
     pyplot, columns = plotting(), [column for subject in subjects for column in subject.columns]
     methods, handles = list(dict.fromkeys(column.label.method for column in columns)), dict[str, Any]()
     lines = math.ceil(len(columns) / (2 * len(subjects)))
@@ -111,14 +111,14 @@ def _draw_grid(
 
 
 def draw_curves(subjects: Sequence[Subject], out: Path, kinds: Sequence[str] = KINDS) -> list[Path]:
-    """``curves.*``: one row per distance and goal, one column per model; solid the large budget, dotted the small one,
-    one colour per method."""
+    """``curves.*``: one row per distance and goal, one column per model, one colour per method. The line of the largest
+    budget is solid, that of the smallest dotted."""
     return _draw_grid(subjects, groups_of(subjects) or [("", "")], _curves, [out / f"curves.{kind}" for kind in kinds])
 
 
 def draw_courses(subjects: Sequence[Subject], out: Path, kinds: Sequence[str] = KINDS) -> list[Path]:
-    """``courses.*``: one row per distance and goal, one column per model; median distance against forwards, both
-    logarithmic. Nothing without histories."""
+    """``courses.*``: median distance against forwards, both logarithmic; one row per distance and goal, one column per
+    model. Not drawn without histories."""
     groups = [group for group in groups_of(subjects) if any(_histories(subject, group) for subject in subjects)]
     return _draw_grid(subjects, groups, _courses, [out / f"courses.{kind}" for kind in kinds]) if groups else []
 
@@ -153,7 +153,7 @@ def _curves(panel: Panel) -> None:
             panel.handles.setdefault(column.label.label, _mark(panel, column))
             continue
         xs, ys = steps(values, edge)
-        xs, ys = (part[xs >= column.stop] for part in (xs, ys))  # nothing is known of smaller radii
+        xs, ys = (part[xs >= column.stop] for part in (xs, ys))  # there are no results for smaller radii
         look = {"linestyle": LINES[column.label.dash], "drawstyle": "steps-post", "markersize": 3, "markevery": 0.12}
         (line,) = axes.plot(xs, ys, **look, **panel.style(column))
         panel.handles.setdefault(column.label.label, line)
@@ -177,7 +177,7 @@ def _curves(panel: Panel) -> None:
 
 
 def _mark(panel: Panel, column: Results) -> Any:
-    """An attack at a fixed radius: robust accuracy there with its interval, no curve."""
+    """The marker of an attack at a fixed radius: robust accuracy with its interval."""
     (row,) = column.numbers["robust_accuracy"]
     value, low, high = (100 * (math.nan if row[key] is None else row[key]) for key in ("value", "low", "high"))
     ends = [[max(value - low, 0.0)], [max(high - value, 0.0)]]
@@ -188,8 +188,7 @@ def _mark(panel: Panel, column: Results) -> Any:
 
 
 def extent(sorted_distances: Sequence[Array], radii: Sequence[float] = ()) -> float:
-    """Where the horizontal axis ends: after the last image of every attack that looks for the smallest change, and
-    after every fixed radius."""
+    """The end of the horizontal axis: beyond all distances of attacks that minimise it, and all fixed radii."""
     furthest = [float(finite.max()) for values in sorted_distances if len(finite := values[np.isfinite(values)])]
     end = max([*furthest, *radii], default=0.0)
     return 1.02 * end if end > 0 else 1.0
@@ -208,10 +207,10 @@ def steps(distances: Array, edge: float) -> tuple[Array, Array]:
 
 
 def draw_gallery(subjects: Sequence[Subject], out: Path) -> Path | None:
-    """``gallery.png``: a few images of the first subject, each attack's adversarial image and difference; None where
-    nothing was found."""
+    """``gallery.png``: a few images of the first subject with each attack's adversarial image and difference; None
+    without successes."""
     subject = subjects[0]
-    best: dict[tuple[str, str], int] = {}  # by method and distance, the one with the largest budget
+    best: dict[tuple[str, str], int] = {}  # for each method and distance, the largest budget
     for place, column in sorted(enumerate(subject.columns), key=lambda pair: (pair[1].label.spend, -pair[0])):
         best[column.label.method, column.info.distance] = place
     columns = [subject.columns[place] for place in sorted(best.values())][:GALLERY_ATTACKS]
@@ -240,7 +239,7 @@ def draw_gallery(subjects: Sequence[Subject], out: Path) -> Path | None:
 
 
 def _sheet(rows: list[list[tuple[Any, str]]], titles: Sequence[str], file: Path) -> Path:
-    """Pictures in a grid on one pair of axes, each with a line below it; a pair of axes per picture would take
+    """Pictures in a grid with a caption each. They share one pair of axes, because one pair per picture would take
     seconds."""
     pyplot, pitch, line = plotting(), 1.08, 1.27
     width, height = len(titles) * pitch, len(rows) * line + 0.32
@@ -262,7 +261,7 @@ def _sheet(rows: list[list[tuple[Any, str]]], titles: Sequence[str], file: Path)
 
 
 def save_figure(figure: Any, place: Path) -> Path:
-    """Without dates, so that equal numbers give equal files; in place of what was there, also where that is a link."""
+    """Save a figure without dates, so that equal numbers give equal files. Replaces an existing file, also a link."""
     metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(place.suffix)
     drawn = io.BytesIO()
     figure.savefig(drawn, format=place.suffix[1:], metadata=metadata, dpi=200)

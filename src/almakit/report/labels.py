@@ -1,4 +1,4 @@
-"""Names for people: distances, attacks, methods and their budgets. No torch here."""
+"""Labels of distances, attacks, methods and budgets. No torch here."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .palette import dash
 from .table import escape
 
 BUDGET = ("steps", "searches")
-"""The settings that say how much an attack may spend; attacks that differ in nothing else are one method."""
+"""Settings that are budgets. Attacks that differ in nothing else are the same method."""
 
 
 @dataclass(frozen=True)
 class DistanceName:
-    """How a distance is written: in a sentence, and in LaTeX."""
+    """The name of a distance in plain text and in LaTeX."""
 
     label: str
     long: str
@@ -37,26 +37,26 @@ DISTANCES = {
         "1 − MS-SSIM", "1 − MS-SSIM (structural dissimilarity over scales)", r"$1-\mathrm{MS\,SSIM}$"
     ),
 }
-"""In the order of the tables: the paper's first."""
+"""Distances in the order of the tables, the paper's first."""
 
 
 def distance_name(key: str) -> DistanceName:
-    """The name of a distance; one nobody has named is called as it is stored."""
+    """The name of a distance; its stored name if it has no other."""
     return DISTANCES.get(key, DistanceName(key, key, escape(key)))
 
 
 def distance_order(keys: Collection[str]) -> list[str]:
-    """Distances in the order of the tables: those of ``DISTANCES``, others after them by name."""
+    """Sort key of distances in tables: those of ``DISTANCES`` first, then others by name."""
     return [key for key in DISTANCES if key in keys] + sorted(set(keys) - DISTANCES.keys())
 
 
 @dataclass(frozen=True)
 class AttackLabel:
-    """How an attack appears on the page: its label, its method and the line that shows its budget."""
+    """Label, method and line style of an attack on the page."""
 
     label: str  # e.g. "ALMA 100" or "C&W 9×1000 (rate=0.1)"
-    method: str  # the label without the budget: the key of its colour
-    spend: float  # steps times searches: ranks the budgets of a method
+    method: str  # the label without the budget, which determines the colour
+    spend: float  # steps times searches, which orders the budgets of a method
     dash: str  # solid, dashed or dotted
 
 
@@ -64,7 +64,7 @@ UNLABELLED = AttackLabel("", "", 0.0, "solid")
 
 
 def extras(info: AttackInfo) -> str:
-    """The settings in the attack's text that are neither distance, budget nor fixed radius, e.g. ``alpha=0.9``."""
+    """The settings in the attack's text other than distance, budget and fixed radius, e.g. ``alpha=0.9``."""
     _, bracket, inside = info.text.partition("(")
     if not bracket:
         return ""
@@ -74,7 +74,7 @@ def extras(info: AttackInfo) -> str:
 
 
 def radius(epsilon: float, distance: str) -> str:
-    """A radius as people write it: 8/255 for l-infinity, a short number otherwise."""
+    """A radius as text: 8/255 for l-infinity, otherwise a short number."""
     whole = round(255 * epsilon)
     return (
         f"{whole}/255"
@@ -84,13 +84,13 @@ def radius(epsilon: float, distance: str) -> str:
 
 
 def _at(info: AttackInfo) -> str:
-    """``, ε = 8/255`` for an attack at a fixed radius that it names."""
+    """``, ε = 8/255`` for an attack whose text contains a fixed radius."""
     own = info.settings.get("epsilon")
     return "" if info.minimal or not isinstance(own, (int, float)) else f", ε = {radius(own, info.distance)}"
 
 
 def _split(text: str) -> list[str]:
-    """At commas that are in no bracket."""
+    """Split at commas outside brackets."""
     parts, depth, last = [], 0, 0
     for place, character in enumerate(text):
         depth += (character in "([{") - (character in ")]}")
@@ -101,8 +101,8 @@ def _split(text: str) -> list[str]:
 
 
 def budget(info: AttackInfo) -> tuple[str, float]:
-    """The budget as the paper writes it, ``100`` or ``9×1000``, and steps times searches; empty and 0 where the attack
-    has no steps."""
+    """The budget as the paper writes it, ``100`` or ``9×1000``, and steps times searches; empty and 0 for an attack
+    without steps."""
     steps, searches = info.settings.get("steps"), info.settings.get("searches")
     if not isinstance(steps, int):
         return "", 0.0
@@ -111,11 +111,11 @@ def budget(info: AttackInfo) -> tuple[str, float]:
 
 
 def label_attacks(infos: Sequence[AttackInfo], threats: Sequence[Threat] = ()) -> list[AttackLabel]:
-    """Labels for attacks shown together. Attacks alike up to their budget share a method, its largest budget is solid,
-    its smallest dotted.
+    """Labels for attacks that are shown together. Attacks that differ only in their budget share a method; the line of
+    its largest budget is solid, that of its smallest dotted.
 
-    ``threats`` are the threat models of their runs: what is unusual in one, or not the same in all, is part of the
-    label.
+    ``threats`` are the threat models of their runs. Unusual settings, and settings in which they differ, are part of
+    the label.
     """
     more_words = appended(threats) if threats else [", targeted" if info.targeted else "" for info in infos]
     parts = []

@@ -1,5 +1,5 @@
-"""The arithmetic of a summary: arrays in, numbers out. Distances are one per image: 0 already wrong, inf nothing
-found."""
+"""The arithmetic of a summary. Distances are one per image: 0 for a misclassified clean image, infinite if the attack
+failed."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ Array = NDArray[np.float64]
 
 RESAMPLES = 1000
 TIE = 1e-3
-"""Distances closer than one in a thousand are equal: that is what float32 and another batch size can do."""
+"""Distances within one part in a thousand count as equal, which covers float32 rounding and other batch sizes."""
 LEVEL = 0.95
 
 
 def quantile(values: Array, at: float) -> float:
-    """The quantile of ``values`` (N,), linear between neighbours; infinities are values like others. NaN where there is
-    none."""
+    """The quantile of ``values`` (N,), interpolated linearly; values may be infinite. NaN for an empty array."""
     return float(_quantiles(values[None], at)[0]) if len(values) else float("nan")
 
 
@@ -37,8 +36,7 @@ def _quantiles(rows: Array, at: float) -> Array:
     parted = np.partition(rows, (low, high), axis=1)
     share = place - low
     below, above = parted[:, low], parted[:, high]
-    # Neither inf - inf nor 0 * inf: where the place is a value itself, or both neighbours are equal, no arithmetic is
-    # done.
+    # Avoids inf - inf and 0 * inf: if the place is a value itself, or both neighbours are equal, no arithmetic is done.
     with np.errstate(invalid="ignore"):
         between = below * (1 - share) + above * share
     return np.where((share == 0) | (below == above), below, between)
@@ -52,9 +50,9 @@ def optimality(distances: Array, best: Array, clean_accuracy: float) -> tuple[fl
     """(xi, d_max): xi = 1 - (mean min(d, d_max) - mean d*)/(clean_accuracy d_max - mean d*), with d_max = max d* over
     the images.
 
-    ``best`` (N,) is d*, the smallest distance known for each image: 0 where the clean image is wrong. An image nobody
-    has an adversarial for counts as d_max in both means. 1: as good as the best known on every image; 0: as good as
-    finding nothing. NaN where the best known is no better than finding nothing.
+    ``best`` (N,) is d*, the smallest known distance of each image, 0 if the clean image is misclassified. An image
+    without any adversarial image counts as d_max in both means. The value is 1 for an attack with the smallest known
+    distance on every image and 0 for one that finds nothing. NaN if no attack finds anything.
     """
     finite = best[np.isfinite(best)]
     furthest = float(finite.max()) if len(finite) else float("nan")
@@ -66,16 +64,16 @@ def optimality(distances: Array, best: Array, clean_accuracy: float) -> tuple[fl
 
 
 class Bootstrap:
-    """Percentile intervals of what would come out had other images of the same kind been drawn; the same seed gives the
-    same intervals. Images are resampled, never records: those of one image are drawn together.
+    """Percentile intervals from resampling images; the same seed gives the same intervals. Records of one image are
+    drawn together.
 
-    Where every image has one value, the resamples of a median are not built image by image: the middle of n draws from
-    n sorted values lies at n times a beta variable, which has exactly the distribution of resampling.
+    If every image has one value, the resampled medians are drawn directly: the middle of n draws from n sorted values
+    lies at n times a beta variable, which has exactly the distribution of resampling.
 
     Args:
-        images: how many images there are, one value each, or the image that each value belongs to.
-        seed: of the resamples.
-        resamples: how many.
+        images: number of images with one value each, or the image of each value.
+        seed: seed of the resamples.
+        resamples: number of resamples.
     """
 
     def __init__(self, images: int | Sequence[int], seed: int = 0, resamples: int = RESAMPLES):
@@ -90,14 +88,13 @@ class Bootstrap:
         return self.images < len(self.groups)
 
     def picks(self) -> Iterator[NDArray[np.int32]]:
-        """The resamples one by one, each (N,) images; the same for every attack, so that ratios of two attacks are
-        paired."""
+        """The resamples, each N images; equal for all attacks, so that ratios of two attacks are paired."""
         generator = np.random.default_rng(self.seed)
         for _ in range(self.resamples):
             yield generator.integers(0, self.images, size=self.images, dtype=np.int32)
 
     def of_median(self, values: Array, keep: NDArray[np.bool_] | None = None) -> tuple[float, float]:
-        """Of the median over ``values`` (N,), or over those of ``keep`` (N,) that a resample holds."""
+        """The interval of the median of ``values`` (N,), or of those selected by ``keep`` (N,)."""
         source = np.sort(values if keep is None else values[keep])
         if not len(source):
             return float("nan"), float("nan")
@@ -108,7 +105,7 @@ class Bootstrap:
         sizes = sizes[sizes > 0]
         if not len(sizes):
             return float("nan"), float("nan")
-        # The k-th of m uniform draws is beta(k, m + 1 - k); the next one lies above it like the least of the m - k
+        # The k-th of m uniform draws is beta(k, m + 1 - k); the next one lies above it like the smallest of the m - k
         # others.
         low = (sizes + 1) // 2
         first = generator.beta(low, sizes + 1 - low)
@@ -123,7 +120,7 @@ class Bootstrap:
             return percentiles(np.where(below == above, below, (below + above) / 2))
 
     def _over_images(self, values: Array, statistic: Callable[[Array], float]) -> tuple[float, float]:
-        """Of a statistic of the values of resampled images; NaN marks values that are left out."""
+        """The interval of a statistic of the values of resampled images; NaN marks values that are left out."""
         counts = np.bincount(self.groups)
         order, starts = np.argsort(self.groups, kind="stable"), np.cumsum(counts) - counts
         rows = np.full((self.images, int(counts.max())), np.nan)
@@ -137,13 +134,13 @@ class Bootstrap:
 
 
 def percentiles(drawn: Array) -> tuple[float, float]:
-    """The interval that holds ``LEVEL`` of the drawn values."""
+    """The interval that contains the share ``LEVEL`` of the drawn values."""
     edge = (1 - LEVEL) / 2
     return quantile(drawn, edge), quantile(drawn, 1 - edge)
 
 
 def geometric_mean(values: Sequence[float]) -> float:
-    """exp(mean log): 0 where a value is 0, inf where one is infinite (and none is 0), NaN of nothing."""
+    """exp(mean log): 0 if a value is 0, infinite if one is infinite and none is 0, NaN for no values."""
     array = np.asarray(values, dtype=np.float64)
     if not len(array) or bool(np.isnan(array).any()):
         return float("nan")
@@ -166,7 +163,8 @@ def share(values: Array, draw: Bootstrap) -> Value:
 def ratio(sums: Array, counts: Array, most: float) -> Value:
     """sum(``sums``)/sum(``counts``) over images, each (N,), with Wilson's interval.
 
-    It is that of as many independent draws as give a share its variance between images: at least N, at most ``most``.
+    The interval is that of independent draws whose number gives the observed variance between images: at least N, at
+    most ``most``.
     """
     total = float(counts.sum())
     if not total:

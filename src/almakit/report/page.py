@@ -1,5 +1,5 @@
-"""The page: one self-contained HTML file, nothing fetched, nothing from outside taken as markup; and the data that its
-script reads. No torch here."""
+"""The page: one self-contained HTML file that loads nothing and escapes all untrusted text, and the data for its
+script. No torch here."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ STYLES = ("base", "parts", "board", "print")
 
 
 CELLS = 300_000
-"""So many distances a page holds; of larger runs it keeps an even sample of images for the scatter plot, and curves of
-this many points: """
+"""Largest number of distances on a page. For larger runs, the page keeps an even sample of images for the scatter plot,
+and curves of this many points:"""
 CURVE = 2_000
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How much of the images goes into the page."""
+    """Limits on the images of a page."""
 
     images: int = 60
     megabytes: float = 12.0
@@ -67,7 +67,7 @@ USUAL = Limits()
 
 @dataclass(frozen=True)
 class Watch:
-    """What a page served while a run goes on knows: its own version and how often to ask for a newer one."""
+    """Data of a page that is served during a run: its version, and how often it checks for a newer one."""
 
     version: str
     seconds: float
@@ -80,8 +80,8 @@ def render(
     board: str | None = None,
     sections: Sequence[Section] | None = None,
 ) -> str:
-    """The page of these subjects; ``board``: the address of the leaderboard it belongs to; ``sections``: what
-    ``sections_of`` returned, where it is known."""
+    """The page of these subjects. ``board``: the address of its leaderboard. ``sections``: the result of
+    ``sections_of``, if computed already."""
     complete = all(subject.complete for subject in subjects)
     data = build(subjects, limits) | {
         "watch": None if watch is None else {"version": watch.version, "seconds": watch.seconds, "complete": complete}
@@ -113,7 +113,8 @@ def render(
 
 
 def embedded(value: Any) -> str:
-    """JSON that is safe between script tags: no <, >, & and no line separators that scripts trip over."""
+    """JSON that is safe between script tags: without <, >, & and without line separators that are invalid in
+    scripts."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -143,7 +144,7 @@ def _subject(subject: Subject, tables: Sequence[Table]) -> dict[str, Any]:
 
 
 def _tiles(subject: Subject) -> list[dict[str, Any]]:
-    """Robust accuracy against all attacks of each block at its first radius, for the head of the page."""
+    """Robust accuracy against all attacks of each block at its first radius, shown at the top of the page."""
     found = []
     for group, worst in zip(subject.groups, subject.worst_cases, strict=True):
         known = [row for row in worst["robust_accuracy"] if row["value"] is not None]
@@ -161,14 +162,14 @@ def _tiles(subject: Subject) -> list[dict[str, Any]]:
     return found
 
 
-# The parts that are the same in every page.
+# Parts that are equal on every page.
 
 
 def frame(scripts: tuple[str, ...], talk: str = "") -> dict[str, Any]:
-    """What every page's template needs: styles, scripts and the content security policy that allows these alone, by
+    """The common values of page templates: styles, scripts, and the content security policy that allows only these, by
     hash.
 
-    Pictures come only from the page itself; ``talk`` is what a watched page may do besides.
+    Pictures come only from the page itself. ``talk`` is an additional permission for a watched page.
     """
     found, css = _scripts(scripts), _css()
     policy = (
@@ -211,8 +212,7 @@ def _css() -> str:
 
 @cache
 def _scripts(names: tuple[str, ...]) -> tuple[str, ...]:
-    """One script per part, so that a fault in one leaves the others working; the licence of the library that charts
-    need travels with it."""
+    """One script per part, so that an error in one does not stop the others. The chart library includes its licence."""
     licence = _text("vendor/uPlot-LICENSE.txt").replace("*/", "* /")
     library = (f"/*\n{licence}*/\n{_text('vendor/uPlot.iife.min.js')}",) if "chart" in names else ()
     found = (*library, *(_text(f"js/{name}.js") for name in names))
@@ -225,15 +225,15 @@ def _hash(text: str) -> str:
 
 
 def _thousands(value: float | None) -> str:
-    """A count with thin spaces between thousands."""
+    """A number with thin spaces between thousands."""
     return count(value) if value is None else f"{round(value):,}".replace(",", "\u2009")
 
 
-# What the page's script reads.
+# Data for the page's script.
 
 
 def build(subjects: Sequence[Subject], limits: Limits) -> dict[str, Any]:
-    """The page's data; all names in it come from outside and are only ever used as text."""
+    """The page's data. Names come from untrusted folders and are used as text only."""
     columns = [column for subject in subjects for column in subject.columns]
     methods = list(dict.fromkeys(column.label.method for column in columns))
     album = Album(int(limits.megabytes * 1e6))
@@ -290,7 +290,7 @@ def _model(subject: Subject, sample: list[int], shown: int) -> dict[str, Any]:
     return {
         "name": subject.name,
         "classes": subject.class_names,
-        "aimed": subject.runs[0].aimed,  # its two classes are whether a goal is reached
+        "aimed": subject.runs[0].aimed,  # the two classes are "not reached" and "reached"
         "images": len(subject.images),
         "shown": shown,
         "sampled": len(sample) if len(sample) < len(subject.images) else None,
@@ -326,14 +326,14 @@ def _attack(subject: Subject, column: Results, sample: list[int]) -> dict[str, A
 
 
 def packed(values: Array) -> str:
-    """Little-endian float32 in base64; infinities and NaN survive."""
+    """Little-endian float32 in base64, which preserves infinities and NaN."""
     with np.errstate(over="ignore"):
         return base64.b64encode(values.astype("<f4").tobytes()).decode("ascii")
 
 
 def curve(distances: Array, few: bool) -> str:
-    """The known distances, sorted and packed; if ``few``, at most ``CURVE`` that stand for all: the share above any
-    epsilon is right to 1/(2 CURVE)."""
+    """The known distances, sorted and packed; with ``few``, at most ``CURVE`` of them. The share above any epsilon is
+    then exact to 1/(2 CURVE)."""
     ordered = np.sort(distances[~np.isnan(distances)])
     if few and len(ordered) > CURVE:
         ordered = ordered[((np.arange(CURVE) + 0.5) * len(ordered) / CURVE).astype(np.int64)]

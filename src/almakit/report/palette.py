@@ -1,9 +1,7 @@
-"""Colours of the page and the figures: one set for light, one for dark, told apart under the common colour-vision
-deficiencies.
+"""Colours of the page and the figures: a light and a dark set, distinguishable with common colour-vision deficiencies.
 
 The series colours follow Okabe and Ito's hues, darkened or lightened until each has a contrast of 3 to 1 with its
-background and every two differ by a CIEDE2000 of 10 or more for normal, protan, deutan and tritan vision (a test holds
-that).
+background and every two differ by a CIEDE2000 of at least 10 for normal, protan, deutan and tritan vision (tested).
 """
 
 from __future__ import annotations
@@ -46,8 +44,8 @@ DARK = {
     "bad-soft": "#351A14",
 }
 MARKERS = ("", "circle", "square", "triangle", "diamond")
-"""Marks for methods beyond the colours: the first ``len(SERIES_LIGHT)`` methods have none, the next circles, and so
-on."""
+"""Markers for more methods than colours: the first ``len(SERIES_LIGHT)`` methods have none, the next have circles, and
+so on."""
 
 
 def slot(method: int) -> tuple[int, int]:
@@ -63,7 +61,7 @@ def dash(rank: int, ranks: int) -> str:
 
 
 def css() -> str:
-    """The custom properties of both themes: the system's choice, unless the page's switch says otherwise."""
+    """The CSS custom properties of both themes. The system's setting chooses, unless the page's switch is used."""
     light, dark = _properties(LIGHT, SERIES_LIGHT, "light"), _properties(DARK, SERIES_DARK, "dark")
     series = "".join(
         f".stroke-{i}{{stroke:var(--series-{i})}}.fill-{i}{{fill:var(--series-{i})}}" for i in range(len(SERIES_LIGHT))

@@ -1,5 +1,5 @@
-"""Pictures for the page: PNG files in text form, differences made visible, segmentations, and the gallery of some
-images with what every attack made of them. No torch here."""
+"""Pictures for the page: PNG data, differences, segmentations, and the gallery of some images with their adversarial
+images. No torch here."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ Bytes = NDArray[np.uint8]
 Pixels = NDArray[Any]
 """Images and label maps."""
 BELOW, SAME, ABOVE = np.array([0x05, 0x5F, 0xB4]), np.array([0xF7, 0xF7, 0xF5]), np.array([0xB8, 0x33, 0x0A])
-"""Darker, unchanged, brighter, for the differences of grey images; blue and red-orange stay apart for all colour
-vision."""
+"""Colours of darker, unchanged and brighter pixels in differences of grey images; blue and red-orange are
+distinguishable for all colour vision."""
 
 
 def eight_bit(image: Array) -> Bytes:
-    """(H, W, 3) or (H, W) bytes of an image (C, H, W) in [0, 1]; of other numbers of channels the first is shown."""
+    """Bytes (H, W, 3) or (H, W) of an image (C, H, W) in [0, 1]. If it has neither one nor three channels, the first is
+    shown."""
     pixels: Bytes = np.rint(np.clip(image.astype(np.float64), 0, 1) * 255).astype(np.uint8)
     return np.ascontiguousarray(np.moveaxis(pixels, 0, -1)) if len(pixels) == 3 else pixels[0]
 
 
 def difference(original: Array, adversarial: Array) -> tuple[Bytes, float]:
-    """The change (C, H, W) -> its picture, scaled so that the largest change is a full swing, and that largest change.
+    """The picture of a change (C, H, W), scaled so that the largest change uses the full range, and the largest change.
 
     Grey images: blue darker, red brighter, white unchanged. Colour images: each channel around mid-grey.
     """
@@ -68,7 +69,7 @@ def png(pixels: Bytes) -> bytes:
 
 @dataclass
 class Album:
-    """Pictures by number, each kept once, until the room (bytes of text) is used up."""
+    """Pictures by number, each stored once, up to a limit in bytes."""
 
     room: int
     uris: list[str] = field(default_factory=list)
@@ -95,19 +96,19 @@ def class_name(subject: Subject, label: int | None) -> str:
 
 
 def shows(subject: Subject) -> bool:
-    """Whether the inputs can be shown: images (C, H, W) with one or three channels."""
+    """Whether the inputs are images (C, H, W) with one or three channels, which can be shown."""
     features = subject.runs[0].features
     return features is None or (len(features.lo.shape) == 3 and features.lo.shape[0] in (1, 3))
 
 
 def choose(subject: Subject, limit: int) -> list[int]:
-    """Positions in ``subject.images`` to show: a few that failed or were refuted, the rest from the easiest to the
-    hardest, evenly."""
+    """Positions in ``subject.images`` to show: a few failed or refuted images, the others spread evenly from the
+    easiest to the hardest."""
     odd, difficulty = [], {}
     for place, info in enumerate(subject.images):
         mine = [(column.rows[info.index], column.info) for column in subject.columns if info.index in column.rows]
         if mine:
-            # The first attack's distance decides: distances of different kinds cannot be averaged.
+            # Order by the first attack's distance, because different distances cannot be averaged.
             difficulty[place] = mine[0][0].verified
             if any(record.refuted or outcome(record, attack) in (FAILED, INVALID) for record, attack in mine):
                 odd.append(place)
@@ -125,7 +126,7 @@ def _evenly(places: list[int], count: int) -> list[int]:
 
 
 def originals(subject: Subject, infos: Sequence[ImageInfo]) -> dict[int, Array]:
-    """Image index -> its clean image (C, H, W), one chunk in memory at a time."""
+    """Clean images (C, H, W) by image index, with one chunk in memory at a time."""
     found: dict[int, Array] = {}
     for chunk in dict.fromkeys(info.chunk for info in infos):
         indices = [info.index for info in infos if info.chunk == chunk]
@@ -134,8 +135,7 @@ def originals(subject: Subject, infos: Sequence[ImageInfo]) -> dict[int, Array]:
 
 
 def adversarials(column: Results, images: Sequence[int]) -> dict[int, Array]:
-    """Image index -> the adversarial image (C, H, W) the column stored for it, where there is one; one file in memory
-    at a time."""
+    """Adversarial images (C, H, W) of an attack by image index, with one file in memory at a time."""
     records = [column.rows[image] for image in images if image in column.rows]
     found: dict[int, Array] = {}
     for file in dict.fromkeys(record.file for record in records if record.slot is not None):
@@ -145,17 +145,17 @@ def adversarials(column: Results, images: Sequence[int]) -> dict[int, Array]:
     return found
 
 
-# Segmentations: classes laid over the image, and where they differ.
+# Segmentation: classes drawn over the image, and misclassified pixels.
 
 _HEX = "1B1C20 0069D0 CA7C00 1B965A C03A0C B04AA5 00B4C8 E8CB2C 7A5230 8FC31F F08FB0 6A5AC8 F2F2EE"
 COLOURS = np.array([list(bytes.fromhex(colour)) for colour in _HEX.split()], dtype=np.float64)
-"""One colour for each class, from the first again where there are more."""
+"""Colours of classes, repeated if there are more classes."""
 STRENGTH = 0.65
 WRONG = np.array([0xB8, 0x33, 0x0A], dtype=np.float64)
 
 
 def overlay(image: Pixels, classes: Pixels, counted: Pixels | None = None) -> Bytes:
-    """(H, W, 3) bytes: the image (C, H, W) in grey with the colours of its ``classes`` (H, W) over it; pixels not
+    """Bytes (H, W, 3) of the image (C, H, W) in grey with the colours of its ``classes`` (H, W). Pixels that are not
     ``counted`` stay grey."""
     grey = _grey(image)
     mixed = (1 - STRENGTH) * grey + STRENGTH * COLOURS[np.maximum(classes, 0) % len(COLOURS)]
@@ -164,7 +164,7 @@ def overlay(image: Pixels, classes: Pixels, counted: Pixels | None = None) -> By
 
 
 def wrong(image: Pixels, predicted: Pixels, truth: Pixels, counted: Pixels) -> Bytes:
-    """(H, W, 3) bytes: the image in grey, red where a counted pixel has another class than its own."""
+    """Bytes (H, W, 3) of the image in grey, with misclassified counted pixels in red."""
     grey = _grey(image)
     return np.rint(
         np.where((counted & (predicted != truth))[..., None], (1 - STRENGTH) * grey + STRENGTH * WRONG, grey)
@@ -177,7 +177,7 @@ def _grey(image: Pixels) -> Pixels:
 
 
 def maps_of_images(subject: Subject, infos: Sequence[ImageInfo]) -> dict[int, tuple[Pixels, Pixels]]:
-    """Image index -> its label map and the model's classes for it (H, W); nothing where images have one class."""
+    """Label maps and the model's classes (H, W) by image index; empty unless labels are maps."""
     indices, run = [info.index for info in infos if info.pixels is not None], subject.runs[0]
     if not indices:
         return {}
@@ -185,7 +185,7 @@ def maps_of_images(subject: Subject, infos: Sequence[ImageInfo]) -> dict[int, tu
 
 
 def maps_of_column(column: Results, indices: Sequence[int]) -> dict[int, Pixels]:
-    """Image index -> the model's classes (H, W) for the adversarial image the column stored."""
+    """The model's classes (H, W) for the adversarial images of an attack, by image index."""
     rows = [column.rows[index] for index in indices if index in column.rows]
     records = [record for record in rows if record.slot is not None and record.pixels is not None]
     if not records:
@@ -199,18 +199,18 @@ TOP = 5
 
 
 def gallery_of(subject: Subject, number: int, first: int, limit: int, album: Album) -> list[dict[str, Any]]:
-    """The chosen images with every attack's result, as long as the album has room; none where inputs are no images.
+    """The chosen images with every attack's result, until the album is full; none if inputs are not images.
 
     Args:
         subject: a model and its images.
-        number: of the subject on the page.
+        number: the subject's number on the page.
         first: number of the subject's first attack on the page.
-        limit: images at most.
+        limit: largest number of images.
         album: receives the pictures.
     """
     chosen = [subject.images[place] for place in choose(subject, limit)] if shows(subject) else []
     classes, shown = int(subject.runs[0].meta.get("classes", 0)), []
-    for start in range(0, len(chosen), 8):  # a few at a time, so that a full album stops the reading
+    for start in range(0, len(chosen), 8):  # in small groups, so that reading stops when the album is full
         if album.full:
             break
         infos = chosen[start : start + 8]
@@ -246,7 +246,7 @@ def gallery_of(subject: Subject, number: int, first: int, limit: int, album: Alb
 
 
 def maps_before(info: ImageInfo, image: Pixels, maps: Any, classes: int, album: Album) -> dict[str, Any] | None:
-    """What the page shows of a clean image's pixels: the labels, the model's classes, the share that is wrong."""
+    """Pixel data of a clean image for the page: labels, the model's classes, the share of wrong pixels."""
     if maps is None or info.pixels is None:
         return None
     truth, predicted = maps
@@ -257,7 +257,7 @@ def maps_before(info: ImageInfo, image: Pixels, maps: Any, classes: int, album: 
 def maps_after(
     record: Record, image: Pixels, maps: Any, predicted: Any, classes: int, album: Album
 ) -> dict[str, Any] | None:
-    """The same of an adversarial image, and where its classes are wrong."""
+    """The same for an adversarial image, with its misclassified pixels."""
     if maps is None or predicted is None or record.pixels is None:
         return None
     changed = wrong(image, predicted, maps[0], _counted(maps[0], classes))
@@ -266,7 +266,7 @@ def maps_after(
 
 
 def _counted(truth: Pixels, classes: int) -> Pixels:
-    """Which pixels have a label."""
+    """The pixels that have a label."""
     return (truth >= 0) & (truth < classes)
 
 
@@ -289,7 +289,7 @@ def _result(record: Record, info: AttackInfo, original: Any, point: Any, album: 
 
 
 COPIED = ("reason", "target", "prediction", "forwards", "backwards")
-"""What the page shows of a record as it is."""
+"""Fields of a record that the page shows unchanged."""
 
 
 def _top(top: Sequence[tuple[int, float]]) -> list[list[float]]:
@@ -297,5 +297,5 @@ def _top(top: Sequence[tuple[int, float]]) -> list[list[float]]:
 
 
 def rounded(value: float | None) -> float | None:
-    """To six digits, as the page shows at most; None where it is not finite."""
+    """The number rounded to six digits, the most that the page shows; None if it is not finite."""
     return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")

@@ -1,5 +1,4 @@
-"""The paper's own figures beside ours, where a run attacks one of its models with the settings of its runs. No torch
-here."""
+"""The paper's published numbers for runs on one of its models with its settings. No torch here."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from ..runs.store.records import AttackInfo
 
 @dataclass(frozen=True)
 class Published:
-    """A row of the paper's tables; None where it prints a dash."""
+    """A row of the paper's tables; None for a dash."""
 
     success: float | None
     median: float | None
@@ -47,20 +46,20 @@ def tables() -> dict[Key, Published]:
 
 @cache
 def _grid() -> dict[tuple[str, str], tuple[str, str, str]]:
-    """(data set, attack text) -> (distance, attack, budget) as the paper's tables call it."""
+    """(distance, attack, budget) in the paper's tables, by (data set, attack text)."""
     return {(row["dataset"], row["text"]): (row["distance"], row["attack"], row["budget"]) for row in rows("grid.csv")}
 
 
 @cache
 def _models() -> dict[str, str]:
-    """Name in the zoo -> name in the paper's tables."""
+    """The name in the paper's tables by the name in the zoo."""
     return {row["name"]: row["model"] for row in rows("models.csv")}
 
 
 def published(model: str, data: str, info: AttackInfo) -> Published | None:
     """The paper's row for this attack with the settings of the paper's runs, or None.
 
-    Models are named ``dataset/name`` as in the zoo, perhaps with ``@<weights file>``.
+    Models are named ``dataset/name`` as in the zoo, optionally with ``@<weights file>``.
     """
     own = model.partition("@")[0]
     dataset = own.partition("/")[0]
@@ -71,6 +70,6 @@ def published(model: str, data: str, info: AttackInfo) -> Published | None:
 
 
 def _data_set(data: str) -> str:
-    """The data set behind a URI: its name, or that of the list `almakit reproduce` wrote."""
+    """The data set of a URI: its name, or that of the list written by `almakit reproduce`."""
     kind, _, rest = data.partition(":")
     return "imagenet" if kind == "folder" and rest.endswith("imagenet-sample.csv") else kind.partition("/")[0]

@@ -1,5 +1,4 @@
-"""The records of attacks as arrays of distances: one attack alone, and all attacks of a distance and goal together. No
-torch here."""
+"""Records as arrays of distances: of one attack, and of all attacks of a distance and goal. No torch here."""
 
 from __future__ import annotations
 
@@ -27,21 +26,21 @@ EPSILONS: dict[str, tuple[float, ...]] = {
     "l1": (2.0, 5.0, 8.0, 12.0, 20.0),
     "l0": (5.0, 10.0, 20.0, 50.0),
 }
-"""Radii people compare at; a run's own quantiles are added, and ``Run.robust_accuracy`` answers for any other."""
+"""Usual radii of robust accuracy. A run's own quantiles are added; ``Run.robust_accuracy`` takes any other radius."""
 Best = Mapping[tuple[int, "int | None"], float]
-"""The smallest distance known of each (image, target)."""
+"""The smallest known distance of each (image, target)."""
 LARGEST = float(np.finfo(np.float64).max)
 UNDEFINED: Value = {"value": None, "low": None, "high": None}
 
 
 @dataclass
 class Results:
-    """The records of one attack of a run as arrays (N,), one entry per record; ``numbers`` is its part of the run's
-    summary, ``label`` its name among all attacks of the report.
+    """The records of one attack of a run as arrays (N,), one entry per record. ``numbers``: its part of the run's
+    summary. ``label``: its label in the report.
 
-    ``best`` are the smallest distances known, from this attack or others; ``epsilons`` the radii of the tables;
-    ``certified`` the certified radius by image; ``step`` the spacing of the grid that the run worked on, 0 for none;
-    ``stop`` the radius within which images stopped once they were broken: nothing is known of smaller ones.
+    ``best``: the smallest known distances over all attacks. ``epsilons``: the radii of the tables. ``certified``: the
+    certified radius by image. ``step``: the spacing of the run's grid, 0 without a grid. ``stop``: the radius within
+    which broken images stop; there are no results for smaller radii.
     """
 
     info: AttackInfo
@@ -57,7 +56,8 @@ class Results:
 
     @cached_property
     def distances(self) -> Array:
-        """The distances that count: 0 already wrong, inf where nothing was found or the verdict refutes it."""
+        """The verified distances: 0 for a misclassified clean image, infinite if the attack failed or the verdict
+        refutes its success."""
         return np.array([record.verified for record in self.records], dtype=np.float64)
 
     @cached_property
@@ -67,7 +67,7 @@ class Results:
 
     @property
     def complete(self) -> bool:
-        """Whether the whole curve is known: the attack looks for the smallest change and no image stopped early."""
+        """Whether the full curve is known: the attack minimises the distance and no image stopped early."""
         return self.info.minimal and not self.stop
 
     @cached_property
@@ -80,24 +80,24 @@ class Results:
 
     @cached_property
     def reach(self) -> float:
-        """The fixed radius of the attack, infinite for one that looks for the smallest change."""
+        """The fixed radius of the attack; infinite for an attack that minimises the distance."""
         return reach_of(self.info, self.distances)
 
     @property
     def gradient_free(self) -> bool:
-        """Whether the attack took no gradient of the model: it needs none, or a surrogate gave them."""
+        """Whether the attack used no gradient of the model, because it needs none or a surrogate provided them."""
         return bool(self.attacked.any()) and not any(
             record.backwards and not record.surrogate_forwards for record in self.records
         )
 
     @cached_property
     def grid(self) -> Grid:
-        """Which distances lie within a radius."""
+        """Decides which distances are within a radius."""
         return Grid.of(self.info.distance, self.step, self.distances.tolist())
 
     @cached_property
     def radii(self) -> list[float]:
-        """Where robust accuracy is given: for an attack at a fixed epsilon there alone."""
+        """The radii at which robust accuracy is given: for an attack at a fixed epsilon, only this one."""
         if math.isfinite(self.reach):
             return [self.reach]
         found = self.distances[np.isfinite(self.distances) & (self.distances > 0)]
@@ -106,38 +106,39 @@ class Results:
         return sorted(epsilon for epsilon in usual if self.knows(epsilon))
 
     def knows(self, epsilon: float) -> bool:
-        """Whether the attack says anything about this radius: at a fixed one about that alone."""
+        """Whether the attack gives a result at this radius; an attack at a fixed radius does so only there."""
         if math.isfinite(self.reach):
             return same(epsilon, self.reach)
         return epsilon == 0 or epsilon >= self.stop or same(epsilon, self.stop)
 
     def counted(self, distances: Array) -> Array:
-        """The radius from which on each image is known to be broken: at a fixed radius that, however near the point."""
+        """The smallest radius at which each image counts as broken; for an attack at a fixed radius, this radius."""
         if math.isinf(self.reach):
             return distances
         return np.where(np.isfinite(distances) & (distances > 0), self.reach, distances)
 
     def robust_accuracy(self) -> list[dict[str, Any]]:
-        """At each of ``radii`` the share that resists."""
+        """The share of images that resist at each of ``radii``."""
         return Together([self]).robust_accuracy(self.radii)
 
     @cached_property
     def certified_radii(self) -> Array | None:
-        """Each record's certified radius, NaN where there is none; None for targeted attacks and without any."""
+        """The certified radius of each record, NaN if it has none; None for targeted attacks and without
+        certificates."""
         if self.certified is None or self.info.targeted:
             return None
         return np.array([self.certified.get(record.image, math.nan) for record in self.records], dtype=np.float64)
 
     @cached_property
     def known(self) -> Array:
-        """The smallest distance known for each record, from any attack."""
+        """The smallest known distance of each record, from any attack."""
         best = self.best or {}
         values = [best.get((record.image, record.target), math.inf) for record in self.records]
         return np.minimum(np.array(values, dtype=np.float64), self.distances)
 
     @cached_property
     def rows(self) -> dict[int, Record]:
-        """The record of each image by its index; of several targets the nearest."""
+        """The record of each image by its index; with several targets, that of the nearest."""
         found: dict[int, Record] = {}
         for record in self.records:
             if record.image not in found or record.verified < found[record.image].verified:
@@ -146,14 +147,15 @@ class Results:
 
     @cached_property
     def by_image(self) -> Array:
-        """The distance of each image of the run, NaN where it is not attacked yet."""
+        """The distance of each image of the run, NaN if it is not finished."""
         images = (image.index for image in self.run.images)
         values = [self.rows[index].verified if index in self.rows else math.nan for index in images]
         return np.array(values, dtype=np.float64)
 
     @property
     def many_targets(self) -> bool:
-        """Whether images have several records; ``numbers`` are then over records, ``by_image`` by nearest target."""
+        """Whether images have several records. Then ``numbers`` are over records, and ``by_image`` uses the nearest
+        target."""
         return len(self.rows) < len(self.records)
 
     @property
@@ -162,19 +164,19 @@ class Results:
 
     @property
     def group(self) -> tuple[str, str]:
-        """(distance, goal): only attacks that share both stand in one table, chart or comparison."""
+        """(distance, goal). Only attacks with equal groups share a table, chart or comparison."""
         return self.info.distance, self.threat.goal
 
     def share(self, flags: Any, keep: Any = None) -> Value:
-        """The share of ``flags`` (N,), or of those of ``keep`` (N,), with its interval."""
+        """The share of ``flags`` (N,), or of those selected by ``keep`` (N,), with its interval."""
         values = np.asarray(flags, dtype=np.float64)
         if keep is None:
             return share(values, self.draw)
         return share(values[keep], Bootstrap([record.image for record, kept in zip(self.records, keep) if kept]))
 
     def median(self, values: Array, keep: Any = None) -> Value:
-        """The median of the distances ``values`` (N,), or of those of ``keep`` (N,), with its interval; undefined at a
-        fixed radius."""
+        """The median of the distances ``values`` (N,), or of those selected by ``keep`` (N,), with its interval;
+        undefined for an attack at a fixed radius."""
         if not self.info.minimal:
             return UNDEFINED
         kept = values if keep is None else values[keep]
@@ -182,7 +184,7 @@ class Results:
         return value_of(middle, (low, high))
 
     def answered(self, distance: float) -> float:
-        """A quantile of the distances; NaN where images stopped before it was known how small it is."""
+        """A quantile of the distances; NaN if it is below the radius at which images stop."""
         return math.nan if 0 < distance <= self.grid.limit(self.stop) else distance
 
 
@@ -198,14 +200,14 @@ def columns_of(run: RunFolder) -> list[Results]:
 
 
 class Together:
-    """Attacks of one distance and goal on the same images: what they leave standing together, the worst case."""
+    """Attacks of one distance and goal on the same images: the worst case over all of them."""
 
     def __init__(self, attacks: Sequence[Results]):
         self.attacks = attacks
         keys = sorted({_key(record) for attack in attacks for record in attack.records})
         places = {key: place for place, key in enumerate(keys)}
-        self.keys = keys  # (image, target or -1) of each place
-        self.found: list[Array] = []  # (N,) for each attack: verified distances, NaN where it has not been there yet
+        self.keys = keys  # (image, target or -1) of each entry
+        self.found: list[Array] = []  # verified distances (N,) of each attack, NaN for unfinished images
         for attack in attacks:
             values = np.full(len(keys), np.nan)
             values[[places[_key(record)] for record in attack.records]] = attack.distances
@@ -220,13 +222,14 @@ class Together:
         return Bootstrap([image for image, _ in self.keys])
 
     def resisting(self, epsilon: float) -> Array:
-        """(N,) 1 where every attack is resisted within ``epsilon``; NaN where no attack says anything about it."""
+        """1 for each image that resists every attack within ``epsilon``, shape (N,); NaN if no attack gives a result at
+        this radius."""
         if not any(attack.knows(epsilon) for attack in self.attacks):
             return np.full(len(self.keys), np.nan)
         return (self.curve > self.grid.limit(epsilon)).astype(np.float64)
 
     def robust_accuracy(self, radii: Sequence[float]) -> list[dict[str, Any]]:
-        """At each radius the share that every attack is resisted by, with its interval."""
+        """The share of images that resist every attack at each radius, with its interval."""
         return [{"epsilon": epsilon, **share(self.resisting(epsilon), self.draw)} for epsilon in radii]
 
     def share(self, epsilon: float) -> float:
@@ -234,22 +237,22 @@ class Together:
 
     @property
     def start(self) -> float:
-        """Where the curve begins: below it every attack's images stopped early."""
+        """The radius at which the curve begins: images of every attack stop within it."""
         return min((attack.stop for attack in self.attacks if attack.info.minimal), default=0.0)
 
     @cached_property
     def curve(self) -> Array:
-        """(N,) from which radius on some attack is known to break each image."""
+        """The smallest radius at which some attack breaks each image, shape (N,)."""
         counted = [attack.counted(values) for attack, values in zip(self.attacks, self.found, strict=True)]
         return np.asarray(np.fmin.reduce(counted), dtype=np.float64)
 
     @property
     def minimal(self) -> bool:
-        """Whether any attack looks for the smallest change, so that there is a curve to draw."""
+        """Whether any attack minimises the distance, so that there is a curve."""
         return any(math.isinf(attack.reach) for attack in self.attacks)
 
     def median(self) -> Value:
-        """Of the smallest change that any attack found; undefined where images stopped early."""
+        """The median of the smallest distances over all attacks; undefined if images stopped early."""
         free = [values for values, attack in zip(self.found, self.attacks) if attack.info.minimal]
         if any(attack.stop for attack in self.attacks) or not free:
             return UNDEFINED
@@ -260,8 +263,8 @@ class Together:
 
     @property
     def masked(self) -> int:
-        """How many images an attack without the model's gradients breaks and no attack along them does that looked as
-        far: a sign that gradients are masked."""
+        """The number of images that an attack without the model's gradients breaks and no attack with them breaks
+        within the same radius, which is a sign of masked gradients."""
         broken = np.zeros(len(self.keys), dtype=bool)
         along = [(attack, values) for attack, values in zip(self.attacks, self.found) if not attack.gradient_free]
         for attack, values in zip(self.attacks, self.found):
@@ -281,10 +284,10 @@ def _key(record: Record) -> tuple[int, int]:
 
 
 def best_known(attacks: Sequence[Results]) -> dict[str, dict[tuple[int, int | None], float]]:
-    """d* by distance: the smallest verified distance of each (image, target), whichever attack found it.
+    """d* by distance: the smallest verified distance of each (image, target) over all attacks.
 
-    Every verified image counts in every distance it was measured in: an l1 attack may well hold the l2 record of an
-    image.
+    Every verified image counts in all distances in which it was measured, because an attack in l1 may find the smallest
+    l2 distance.
     """
     best: dict[str, dict[tuple[int, int | None], float]] = {attack.info.distance: {} for attack in attacks}
     for attack in attacks:
@@ -301,10 +304,9 @@ def best_known(attacks: Sequence[Results]) -> dict[str, dict[tuple[int, int | No
 
 
 def chosen_radii(distance: str, groups: Sequence[Together]) -> list[float]:
-    """The radii that are columns of tables by default: the fixed radii of attacks and the two usual ones
-    that tell most.
+    """The default radii of tables: the fixed radii of attacks and the two most informative usual ones.
 
-    Those are where the worst case is nearest to half of what stands at radius 0, on average over the ``groups``.
+    At these, the worst case is nearest to half of its value at radius 0, on average over the ``groups``.
     """
     fixed = {attack.reach for group in groups for attack in group.attacks if math.isfinite(attack.reach)}
     minimal = [group for group in groups if group.minimal]
@@ -317,6 +319,6 @@ def chosen_radii(distance: str, groups: Sequence[Together]) -> list[float]:
 
 
 def _round_medians(groups: Sequence[Together]) -> list[float]:
-    """For a distance without usual radii: the worst case's median to one digit."""
+    """For a distance without usual radii, the worst case's median rounded to one digit."""
     middles = [median(group.curve) for group in groups]
     return sorted({float(f"{middle:.1g}") for middle in middles if math.isfinite(middle) and middle > 0})

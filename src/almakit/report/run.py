@@ -1,5 +1,4 @@
-"""A run with its numbers: what ``almakit.open`` and ``almakit.evaluate`` return; and everything a report is, written
-into one folder. No torch here."""
+"""``Run``, which ``almakit.open`` and ``almakit.evaluate`` return, and the files of a report. No torch here."""
 
 from __future__ import annotations
 
@@ -27,8 +26,8 @@ from .summary import FORMAT, resisting
 
 
 class Run(RunFolder):
-    """What a run left behind, with its numbers. ``Run(folder)`` opens any run folder, finished or not; what has been
-    read once is kept."""
+    """A run folder with its numbers. ``Run(folder)`` opens any run folder, finished or not. Values are cached once
+    read."""
 
     @cached_property
     def summary(self) -> dict[str, Any]:
@@ -40,7 +39,7 @@ class Run(RunFolder):
 
         Args:
             format: ``text``, ``markdown``, ``csv`` or ``latex`` (needs the packages booktabs and graphicx).
-            verbose: whether a text has all columns and says what they mean; the other formats always have them.
+            verbose: whether a text has all columns and explains them; the other formats always have them.
         """
         if format not in tables.FORMATS:
             raise BadInput(f"format={format!r} is no format of tables; choose one of {', '.join(tables.FORMATS)}.")
@@ -51,18 +50,21 @@ class Run(RunFolder):
     def robust_accuracy(
         self, eps: float | str | Mapping[str | float, float | str], attack: int | str | None = None
     ) -> float:
-        """The share of images that resist every attack within ``eps``, or ``attack`` alone: "all attacks" and an
-        attack's own row in the tables.
+        """The share of images that resist every attack, or one attack, within a radius.
 
-        ``eps`` is a radius in the distance of the run's attacks, or radii by distance, ``{"linf": 8/255, "l2": 0.5}``:
-        then an image counts as robust where it is in each of them. Images that no attack has come to yet are left out.
-        NaN where no attack says anything about a radius.
+        Args:
+            eps: a radius in the distance of the run's attacks, such as 0.5 or "8/255", or radii by distance,
+                ``{"linf": 8/255, "l2": 0.5}``; an image then has to be robust in each of them.
+            attack: position, text or name of an attack; default: all attacks.
+
+        Returns:
+            The share of the finished images; NaN if no attack gives a result at a radius.
         """
         return resisting(self, eps, self.attacks if attack is None else [self.info(attack)])
 
     def to_pandas(self) -> Any:
-        """A pandas frame with one row per attack, image and target; ``verified`` is the distance that counts, infinite
-        where nothing was found."""
+        """A pandas frame with one row per attack, image and target. ``verified`` is the verified distance, infinite if
+        the attack failed."""
         pandas = optional("pandas", "to_pandas needs pandas: pip install pandas.")
         rows = [
             row | {"distance": record.distance, "verified": record.verified}
@@ -71,8 +73,15 @@ class Run(RunFolder):
         return pandas.DataFrame(rows)
 
     def report(self, out: str | Path | None = None, figures: bool = True) -> Path:
-        """Writes the report, as ``almakit report`` does, into ``out`` (``report`` in the run folder by default);
-        returns the page."""
+        """Write the report, as ``almakit report`` does.
+
+        Args:
+            out: folder of the report; default: ``report`` in the run folder.
+            figures: whether to draw the figures with matplotlib.
+
+        Returns:
+            The path of the page.
+        """
         return write_report([self.folder], self.folder / "report" if out is None else out, with_figures=figures)[0]
 
     def _repr_html_(self) -> str:
@@ -83,7 +92,7 @@ class Run(RunFolder):
 
 
 def finish(out: Path, keep: tempfile.TemporaryDirectory[str] | None = None) -> Run:
-    """Writes ``summary.json`` and opens the run."""
+    """Write ``summary.json`` and open the run."""
     run = Run(out, keep)
     text = json.dumps(run.summary, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
     files.write_bytes(out / SUMMARY, writable(text).encode())
@@ -98,15 +107,15 @@ def write_report(
     epsilons: Radii = (),
     names: Sequence[str] = (),
 ) -> list[Path]:
-    """Writes the page, tables, figures and summary of run folders into ``out``.
+    """Write the page, tables, figures and summary of run folders into ``out``.
 
     Args:
-        folders: run folders; those of the same model and images are one model.
+        folders: run folders; those with the same model and images are combined.
         out: folder to write into.
-        limits: how much of the images goes into the page.
+        limits: limits on the images of the page.
         with_figures: whether to draw the figures with matplotlib.
         epsilons: radii to give robust accuracy at, by default those of the runs.
-        names: what to call the models, in their order.
+        names: names of the models, in their order.
 
     Returns:
         The files, the page first.
@@ -134,7 +143,7 @@ def write_report(
 
 
 def report_summary(found: Sequence[Subject], made: Sequence[Section] = ()) -> dict[str, Any]:
-    """The numbers of all runs, and of the sections of the page."""
+    """The numbers of all runs and of the sections of the page."""
     runs = [
         part | {"folder": run.folder.name}
         for subject in found
@@ -146,7 +155,8 @@ def report_summary(found: Sequence[Subject], made: Sequence[Section] = ()) -> di
 
 
 def model_card(run: Run) -> str:
-    """YAML to put at the head of a README.md between two lines of ``---``; texts are quoted as JSON, which is YAML."""
+    """YAML for the top of a README.md, between two lines of ``---``. Texts are quoted as in JSON, which is valid
+    YAML."""
     summary = run.summary
     facts = summary["run"]
     lines = ["model-index:", f"- name: {_text(facts['model'])}", "  results:"]
@@ -174,7 +184,7 @@ def model_card(run: Run) -> str:
         if part["minimal"] and part["median_all"]["value"] is not None:
             name = f"Median {distance_name(part['distance']).label} of the smallest change, {part['label']}"
             lines += _metric("median_distance", name, part["median_all"]["value"])
-    # Where the numbers are from is a comment: a source of a model-index needs an address.
+    # The origin of the numbers is a comment, because a source in a model-index needs an address.
     hashes = ", ".join(
         f"{name} {facts[name]}" for name in ("spec_sha256", "weights_sha256", "data_sha256") if facts[name]
     )

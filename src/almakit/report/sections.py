@@ -31,12 +31,12 @@ MOST_ROWS, MOST_FEATURES, MOST_EXAMPLES, MOST_PARTS = 2000, 20, 12, 6
 
 @dataclass(frozen=True)
 class Card:
-    """A part of a section: a heading, a paragraph, tables side by side, bars of two lengths, and notes below them."""
+    """A part of a section: a heading, a paragraph, tables, bars of two lengths, and notes."""
 
     title: str = ""
     text: str = ""
     tables: tuple[Table, ...] = ()
-    bars: tuple[tuple[str, float, float], ...] = ()  # of an image: its name, certified radius, found distance
+    bars: tuple[tuple[str, float, float], ...] = ()  # (name, certified radius, found distance) of images
     notes: tuple[str, ...] = ()
 
     def json(self) -> dict[str, Any]:
@@ -47,7 +47,7 @@ class Card:
 
 @dataclass(frozen=True)
 class Section:
-    """Cards under a heading; ``name`` stands in the page's navigation."""
+    """Cards under a heading; ``name`` is used in the page's navigation."""
 
     key: str
     name: str
@@ -57,7 +57,7 @@ class Section:
 
 
 def sections_of(subjects: Sequence[Subject]) -> list[Section]:
-    """The sections that have something to show."""
+    """The sections with content."""
 
     def of_all(make: Callable[[Subject], Iterable[Card]]) -> tuple[Card, ...]:
         names = {id(subject): f"{subject.name}: " if len(subjects) > 1 else "" for subject in subjects}
@@ -81,11 +81,11 @@ def sections_of(subjects: Sequence[Subject]) -> list[Section]:
     return [section for section in found if section.cards]
 
 
-# Certified bounds beside found distances.
+# Certified bounds and found distances.
 
 
 def brackets_of(subject: Subject) -> Iterable[Card]:
-    """For each distance with certified radii: certified beside robust accuracy, and a bar for each of some images."""
+    """For each distance with certified radii, certified and robust accuracy, and bars for some images."""
     for (distance, goal), together in subject.groups.items():
         radii = {} if goal else subject.certified(distance)
         if not radii:
@@ -100,8 +100,8 @@ def brackets_of(subject: Subject) -> Iterable[Card]:
         middle, below = median(parts), int((parts < TENTH).sum())
         if middle >= TENTH:
             text = (
-                "The smallest change of each image lies between what is certified and what was found: in the median of "
-                f"{len(pairs)} images the certified radius is {percent(middle)} % of the found distance."
+                "The smallest change of each image lies between its certified radius and the found distance: in the "
+                f"median of {len(pairs)} images the certified radius is {percent(middle)} % of the found distance."
             ) + (f" For {below} of them it is below a tenth: not certified." if below else "")
         else:
             text = (
@@ -129,7 +129,7 @@ def brackets_of(subject: Subject) -> Iterable[Card]:
 
 
 def _sample(values: Sequence[Any], most: int) -> list[Any]:
-    """At most so many of the values, evenly spread."""
+    """At most ``count`` of the values, evenly spread."""
     kept = min(len(values), most)
     return [values[place * len(values) // kept] for place in range(kept)]
 
@@ -138,7 +138,7 @@ def _sample(values: Sequence[Any], most: int) -> list[Any]:
 
 
 def transfer_of(subjects: Sequence[Subject]) -> tuple[Card, ...]:
-    """The transfer matrix of all runs, if other models judged their images."""
+    """The transfer matrix of all runs, if their images were tested on other models."""
     made = matrix([run for subject in subjects for run in subject.runs])
     if made is None:
         return ()
@@ -156,8 +156,8 @@ def transfer_of(subjects: Sequence[Subject]) -> tuple[Card, ...]:
 
 
 def classes_of(subject: Subject) -> Iterable[Card]:
-    """For each distance and goal how robust the classes are, what their images are taken for, and which attack came
-    nearest; nothing where images have no class."""
+    """For each distance and goal, the robustness of the classes, their confusions, and the attacks with the smallest
+    distance; nothing if images have no class."""
     if any(run.segmentation or run.aimed for run in subject.runs):
         return
     for group in subject.groups:
@@ -189,7 +189,7 @@ def _classes(subject: Subject, group: Group, columns: Sequence[Results]) -> Card
         *(Column(f"at {at}", f"\u03b5 \u2264 {radius(at, group[0])}", "share", order="down") for at in radii),
     )
     tables = [Table(heads, rows, "Robustness of each class", kind="classes")]
-    # Images that are wrong without an attack are left out.
+    # Misclassified clean images are left out.
     open_ = np.isfinite(best) & (best > 0)
     mistakes: Counter[tuple[int, int]] = Counter()
     for place in np.flatnonzero(open_):
@@ -208,7 +208,8 @@ def _classes(subject: Subject, group: Group, columns: Sequence[Results]) -> Card
 
 
 def _mistakes(subject: Subject, mistakes: Counter[tuple[int, int]], shown: Sequence[int], classes: int) -> Table:
-    """True class and class of the nearest adversarial image: all pairs, or the most frequent ones of many classes."""
+    """True class and class of the nearest adversarial image: all pairs, or the most frequent ones if there are many
+    classes."""
     columns = sorted({after for _, after in mistakes} | set(shown))
     if classes <= MOST_CLASSES and len(columns) <= MOST_CLASSES:
         heads = [Column(str(label), class_name(subject, label), "count", order="down") for label in columns]
@@ -227,7 +228,7 @@ def _mistakes(subject: Subject, mistakes: Counter[tuple[int, int]], shown: Seque
 
 
 def _nearest(names: Sequence[str], counts: Any, images: int) -> Table:
-    """Which attack came nearest on how many images."""
+    """The number of images on which each attack has the smallest distance."""
     rows: list[Row] = [
         {"attack": name, "images": count, "share": value_of(count / images, wilson(count / images, images))}
         for name, count in zip(names, counts.tolist(), strict=True)
@@ -241,11 +242,11 @@ def _nearest(names: Sequence[str], counts: Any, images: int) -> Table:
     return Table(columns, rows, "Nearest on how many images (ties count for all)", kind="winners")
 
 
-# Inputs that are no images.
+# Inputs other than images.
 
 
 def features_of(subject: Subject) -> Iterable[Card]:
-    """Every attack's features by how often they change, and examples; nothing for images."""
+    """For each attack, how often features change, and examples; nothing for images."""
     features = subject.runs[0].features
     if features is not None:
         yield from (_changed(column, features) for column in subject.columns)
@@ -264,7 +265,7 @@ def _changed(column: Results, features: Features) -> Card:
     records = [row for row in column.rows.values() if _stored(row)]
     sample = _sample(records, MOST_ROWS)
     if not sample:
-        return Card(column.info.text, "No success to look at.")
+        return Card(column.info.text, "No successes.")
     before, after = _changes(column, features, sample)
     moved = after - before
     changed = (moved != 0).astype(np.float64)
@@ -340,7 +341,7 @@ def _examples(subject: Subject, features: Features) -> Table:
 
 
 def votes_of(subject: Subject) -> Iterable[Card]:
-    """Every attack's claims and the shares of the votes they got; nothing for a model that is not random."""
+    """For each attack, its reported successes and their vote shares; nothing for a model that is not random."""
     spec = subject.runs[0].spec
     if spec.eot is None:
         return

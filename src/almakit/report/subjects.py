@@ -1,5 +1,4 @@
-"""Run folders as a report sees them: subjects (a model on its images) with one column of results per attack. No torch
-here."""
+"""Groups run folders into subjects (a model and its images) with one column of results per attack. No torch here."""
 
 from __future__ import annotations
 
@@ -31,24 +30,24 @@ Group = tuple[str, str]
 
 @dataclass
 class Subject:
-    """A model and the images it was attacked on; runs of the same model (see runs.identity) on the same images with the
-    same labels are one subject."""
+    """A model and the images on which it was attacked. Runs of the same model (see runs.identity) on the same images
+    and labels are one subject."""
 
     name: str
     runs: list[RunFolder]
     images: list[ImageInfo]
     columns: list[Results]
-    radii: dict[str, list[float]] = field(default_factory=dict)  # by distance, the same in a whole report
+    radii: dict[str, list[float]] = field(default_factory=dict)  # by distance, equal in the whole report
     summaries: list[dict[str, Any]] = field(default_factory=list)  # of each run
 
     @cached_property
     def groups(self) -> dict[Group, Together]:
-        """The attacks of each distance and goal together, the paper's distances first, untargeted before targeted."""
+        """The attacks grouped by distance and goal, the paper's distances first, untargeted before targeted."""
         return {group: Together(self.of_group(group)) for group in groups_of([self])}
 
     @cached_property
     def worst_cases(self) -> list[dict[str, Any]]:
-        """All attacks of each group together: robust accuracy at the report's radii, the median, the cost."""
+        """For each group, the worst case over its attacks: robust accuracy at the report's radii, median, cost."""
         return worst_cases(self.groups, self.radii, [column.numbers for column in self.columns])
 
     @property
@@ -60,7 +59,7 @@ class Subject:
         return all(summary["complete"] for summary in self.summaries)
 
     def certified(self, distance: str) -> dict[int, float]:
-        """By image: the largest radius any run certified in this distance."""
+        """By image, the largest radius that any run certified in this distance."""
         found: dict[int, float] = {}
         for run in self.runs:
             for image, radius in run.certified.get(distance, {}).items():
@@ -68,7 +67,7 @@ class Subject:
         return found
 
     def certified_curve(self, group: Group) -> Array | None:
-        """The certified radii of the images (N,), sorted; None with a goal, or where not every image has one."""
+        """The sorted certified radii of the images (N,); None with a goal, or unless every image has one."""
         found = {} if group[1] else self.certified(group[0])
         radii = [found.get(image.index, math.nan) for image in self.images]
         return None if not found or any(map(math.isnan, radii)) else np.sort(np.array(radii))
@@ -78,14 +77,14 @@ class Subject:
 
 
 def groups_of(subjects: Sequence[Subject]) -> list[Group]:
-    """The groups of any of the subjects, in order."""
+    """The groups of all subjects, in order."""
     groups = {column.group for subject in subjects for column in subject.columns}
     order = distance_order([distance for distance, _ in groups])
     return sorted(groups, key=lambda group: (order.index(group[0]), group[1]))
 
 
 def group_key(group: Group) -> str:
-    """What a group is called in the page's data."""
+    """The name of a group in the page's data."""
     return "/".join(part for part in group if part)
 
 
@@ -97,10 +96,10 @@ def group_name(group: Group, long: bool = True) -> str:
 
 
 def load(folders: Sequence[str | Path], epsilons: Radii = (), names: Sequence[str] = ()) -> list[Subject]:
-    """The subjects of these run folders; a folder that cannot be read is an error of one sentence.
+    """The subjects of these run folders. Raises an error for a folder that cannot be read.
 
-    ``epsilons`` are the radii to give robust accuracy at, by default those of the runs, or else usual ones; ``names``
-    what to call the models, in their order.
+    ``epsilons``: radii of robust accuracy, by default those of the runs, or else usual ones. ``names``: names of the
+    models, in their order.
     """
     if not folders:
         raise StoreError("name at least one run folder.")
@@ -117,12 +116,12 @@ def load(folders: Sequence[str | Path], epsilons: Radii = (), names: Sequence[st
 
 
 def summarise(run: RunFolder) -> dict[str, Any]:
-    """The summary of a run alone, as written to ``summary.json``."""
+    """The summary of one run, as written to ``summary.json``."""
     return joined([run])[0].summaries[0]
 
 
 def opened(place: Path) -> RunFolder:
-    """A run whose records can be read; whatever is wrong with the folder becomes one sentence."""
+    """A run whose records can be read. Raises an error that describes what is wrong with the folder."""
     try:
         run = RunFolder(place)
         (
@@ -131,7 +130,7 @@ def opened(place: Path) -> RunFolder:
             run.sessions,
             run.class_names,
             run.features,
-        )  # read here, so that faults show here
+        )  # read here, so that errors occur here
         return run
     except AlmakitError:
         raise
@@ -147,7 +146,7 @@ def joined(runs: Sequence[RunFolder], epsilons: Radii = ()) -> list[Subject]:
     subjects: dict[tuple[object, ...], Subject] = {}
     for run in runs:
         place, model = run.folder, run.model_sha256
-        # Without a hash of the weights nothing says that two runs attacked the same model.
+        # Without a hash of the weights, two runs cannot be known to have the same model.
         key: tuple[object, ...] = (
             (model, run.meta.get("features"), tuple((info.index, *info.content) for info in run.images))
             if model and run.images
@@ -170,8 +169,7 @@ def joined(runs: Sequence[RunFolder], epsilons: Radii = ()) -> list[Subject]:
 
 
 def _label(subjects: Sequence[Subject]) -> None:
-    """Labels all attacks of a report; two that nothing else tells apart on one subject are told apart by their
-    folders."""
+    """Label all attacks of a report. Equal labels on one subject are distinguished by their folders."""
     columns = [column for subject in subjects for column in subject.columns]
     labels = label_attacks([column.info for column in columns], [column.threat for column in columns])
     for column, label in zip(columns, labels, strict=True):
@@ -186,12 +184,12 @@ def _label(subjects: Sequence[Subject]) -> None:
 
 
 def _summary(subject: Subject, run: RunFolder) -> dict[str, Any]:
-    """The summary of one run of a subject; sets the ``numbers`` of its columns."""
+    """The summary of one run of a subject. Sets the ``numbers`` of its columns."""
     return run_summary(run, [column for column in subject.columns if column.run is run], subject.radii)
 
 
 def _check_certificates(runs: Sequence[RunFolder]) -> None:
-    """Refuses a radius that one run certified above the distance that another run of the same model found."""
+    """Raise an error if a radius that one run certified exceeds a distance that another run of the same model found."""
     for run in runs:
         for other in runs:
             if run is not other and other.spec.goal is None:
@@ -199,7 +197,7 @@ def _check_certificates(runs: Sequence[RunFolder]) -> None:
 
 
 def _radii(subjects: Sequence[Subject], epsilons: Radii) -> dict[str, list[float]]:
-    """Where the report's tables give robust accuracy, by distance."""
+    """The radii of the report's tables, by distance."""
     distances = list(dict.fromkeys(distance for distance, _ in groups_of(subjects)))
     chosen = for_distances(texts_of(epsilons), distances)
     if not chosen:
@@ -215,12 +213,12 @@ def _radii(subjects: Sequence[Subject], epsilons: Radii) -> dict[str, list[float
 
 
 def _named(subjects: list[Subject]) -> list[Subject]:
-    """Subjects of the same model name are told apart by their folders."""
+    """Distinguish subjects with the same model name by their folders."""
     names = [subject.name for subject in subjects]
     for subject, name in zip(subjects, names, strict=True):
         if names.count(name) > 1:
             subject.name = f"{name} ({', '.join(run.folder.name for run in subject.runs)})"
     for number, subject in enumerate(subjects):
-        if subject.name in [other.name for other in subjects[:number]]:  # folders of the same name in different places
+        if subject.name in [other.name for other in subjects[:number]]:  # equal names in different places
             subject.name = f"{subject.name} #{number + 1}"
     return subjects

@@ -1,6 +1,6 @@
-"""A run's records to numbers: everything that tables, pages, boards, figures and ``summary.json`` show. No torch here.
+"""Computes all numbers of a run that tables, pages, boards, figures and ``summary.json`` show. No torch here.
 
-A number of an attack is one entry of ``MEASURES``: how it is computed from the records, and the column that shows it.
+Each number of an attack is one entry of ``MEASURES``: a function of the records, and the column that shows it.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ from .results import Results, Together, columns_of
 from .table import Column
 
 FORMAT = 2
-"""Of summary.json: 2 has labels, goals, radii and the worst case, and an attack's fixed epsilon."""
+"""Version of summary.json. Version 2 added labels, goals, radii, the worst case and an attack's fixed epsilon."""
 NULL_MEANS = (
     "a distance of null is infinite (nothing found for enough images), except where epsilon is a number: an attack at "
     "that fixed radius has no distances, only robust accuracy there; any other null is not defined for this run"
 )
 QUANTILES = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
 TENTH = 0.1
-"""Below this part of the found distance a certified radius says too little: "not certified"."""
+"""A certified radius below this share of the found distance is shown as "not certified"."""
 FLAT = "the gradient was zero"
-"""How the reason of a record begins whose attack got no gradient other than zero."""
+"""Beginning of the reason in a record whose attack got only zero gradients."""
 ALONE = "only square"
-"""How the reason of a success begins that no stage of the standard evaluation along the gradient found."""
+"""Beginning of the reason of a success that no gradient stage of the standard evaluation found."""
 
 
 @dataclass(frozen=True)
 class Measure(Column):
-    """A number of an attack and its column. ``of`` computes what ``summary.json`` holds under the column's name, None
-    where it is not defined; ``cell`` reads the table's cell from an attack's part of the summary."""
+    """A number of an attack and its column. ``of`` computes the value in ``summary.json``, None if it is not defined.
+    ``cell`` reads the table's cell from an attack's part of the summary."""
 
     of: Callable[[Results], Any] | None = None
     cell: Callable[[dict[str, Any]], Any] | None = None
@@ -66,12 +66,12 @@ class Measure(Column):
 
 
 def _cells(name: str, inner: str) -> Callable[[dict[str, Any]], Any]:
-    """Reads ``part[name][inner]``, None where the part lacks it."""
+    """Read ``part[name][inner]``, None if missing."""
     return lambda part: (part.get(name) or {}).get(inner)
 
 
 def _median(name: str) -> Callable[[dict[str, Any]], Any]:
-    """Reads a median; one without a finite value is infinite where the attack looks for the smallest change."""
+    """Read a median. A median without a finite value is infinite if the attack minimises the distance."""
 
     def read(part: dict[str, Any]) -> Any:
         value = part[name]
@@ -85,14 +85,14 @@ def _median(name: str) -> Callable[[dict[str, Any]], Any]:
 
 
 def _statuses(a: Results) -> dict[str, int]:
-    """How many ended how; at a fixed epsilon ``robust`` takes the place of ``failed``."""
+    """Number of records by status. For an attack at a fixed epsilon, ``robust`` replaces ``failed``."""
     found = [outcome(record, a.info) for record in a.records]
     names = STATUSES if a.info.minimal else (ALREADY_WRONG, SUCCESS, ROBUST, INVALID)
     return {status: found.count(status) for status in names}
 
 
 def _cost(name: str) -> Callable[[Results], Any]:
-    """A count per attacked image, as the paper does; None where records have none."""
+    """A count per attacked image, as in the paper; None if records have none."""
 
     def cost(a: Results) -> dict[str, float | int | None] | None:
         counts = [getattr(record, name) for record in a.records if record.attacked]
@@ -119,9 +119,10 @@ def _optimality(a: Results) -> dict[str, float | None] | None:
 
 
 def _history(a: Results) -> list[dict[str, float | None]] | None:
-    """The median best distance of the attacked images after each of ``PASSES`` forwards; None where no record kept any.
+    """The median best distance of the attacked images after each number of forwards in ``PASSES``; None if no record
+    has it.
 
-    A median of null: nothing found for half of them by then.
+    A median of null means that fewer than half of them were broken by then.
     """
     mine = [record for record in a.records if record.attacked]
     if not a.complete or not any(value is not None for record in mine for value in record.course.values()):
@@ -138,7 +139,7 @@ def _history(a: Results) -> list[dict[str, float | None]] | None:
 
 
 def _certified(a: Results) -> dict[str, Any] | None:
-    """What the certified radii say about the attack's distances."""
+    """Certified radii relative to the attack's distances."""
     radii = a.certified_radii
     if radii is None:
         return None
@@ -158,7 +159,7 @@ def _certified(a: Results) -> dict[str, Any] | None:
 
 
 def certified_accuracy(radii: Array, epsilons: Sequence[float]) -> list[dict[str, float | None]]:
-    """The share of the ``radii`` (N,) that reach each epsilon; at 0, of those above it."""
+    """The share of the ``radii`` (N,) that are at least each epsilon; at 0, that are positive."""
     draw = Bootstrap(len(radii))
     return [
         {"epsilon": epsilon, **share((radii >= epsilon if epsilon > 0 else radii > 0).astype(np.float64), draw)}
@@ -167,7 +168,7 @@ def certified_accuracy(radii: Array, epsilons: Sequence[float]) -> list[dict[str
 
 
 def _best_target(a: Results) -> dict[str, Any] | None:
-    """With all targets tried: each image by its nearest target."""
+    """With ``targets=all``, numbers over images by their nearest target."""
     if not a.draw.several:
         return None
     nearest: dict[int, float] = {}
@@ -301,13 +302,13 @@ def attack_summary(a: Results) -> dict[str, Any]:
     found, records, info = np.isfinite(a.distances), a.records, a.info
     summary: dict[str, Any] = {
         "attack": info.text,
-        "name": info.text,  # with what is unusual in the threat model, where a run is known
+        "name": info.text,  # with the unusual parts of the threat model, if a run is known
         "title": info.title,
         "distance": info.distance,
         "minimal": info.minimal,
         "targeted": info.targeted,
         "records": len(records),
-        # What medians, shares and robust accuracy are over.
+        # The population of medians, shares and robust accuracy.
         "over": "records" if a.draw.several else "images",
         "attacked": int(a.attacked.sum()),
         "status": _statuses(a),
@@ -322,7 +323,7 @@ def attack_summary(a: Results) -> dict[str, Any]:
         "quantiles_all": [{"at": at, "value": finite(a.answered(quantile(a.distances, at)))} for at in QUANTILES]
         if info.minimal
         else [],
-        "epsilon": finite(a.reach),  # the fixed radius of the attack; None: it looks for the smallest change
+        "epsilon": finite(a.reach),  # the fixed radius of the attack; None for an attack that minimises the distance
         "robust_accuracy": a.robust_accuracy(),
         "seconds": {
             "per_image": finite(mean(np.array([record.seconds for record in records]))),
@@ -334,11 +335,11 @@ def attack_summary(a: Results) -> dict[str, Any]:
         "certified": _certified(a),
         "course": _history(a),
         "best_target": _best_target(a),
-        # Images the attack calls wrong from the start, which the verdict classifies rightly.
+        # Images that the attack reports as misclassified from the start and the verdict classifies correctly.
         "never_wrong": sum(record.status == ALREADY_WRONG and record.refuted for record in records) or None,
         # Attacked images for which every gradient was zero.
         "zero_gradients": sum(FLAT in (record.reason or "") for record in records) or None,
-        # Of the standard evaluation: images that only its stage without gradients breaks.
+        # Standard evaluation: images that only its stage without gradients breaks.
         "masked": sum(record.status == SUCCESS and (record.reason or "").startswith(ALONE) for record in records)
         or None,
     }
@@ -349,8 +350,8 @@ def attack_summary(a: Results) -> dict[str, Any]:
 def worst_cases(
     groups: Mapping[tuple[str, str], Together], radii: Mapping[str, list[float]], parts: Sequence[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """All attacks of each distance and goal together, whose summaries are among ``parts``: robust accuracy, the median
-    of the smallest change that any of them found, and what they cost in all."""
+    """The worst case over all attacks of each distance and goal, from their summaries ``parts``: robust accuracy, the
+    median of the smallest distances, and the total cost."""
     found = []
     for (distance, goal), together in groups.items():
         name = goal_name(goal)
@@ -377,8 +378,8 @@ def run_summary(run: RunFolder, columns: Sequence[Results], radii: Mapping[str, 
 
     Args:
         run: the run folder.
-        columns: its attacks; their ``numbers`` are set to their parts of the summary.
-        radii: where tables give robust accuracy, by distance.
+        columns: its attacks, whose ``numbers`` are set.
+        radii: radii of robust accuracy, by distance.
     """
     images, threat = run.images, threat_of(run.spec)
     goal = goal_name(threat.goal)
@@ -433,21 +434,20 @@ def run_summary(run: RunFolder, columns: Sequence[Results], radii: Mapping[str, 
 
 
 def clean_name(run: RunFolder) -> str:
-    """What the clean accuracy of a run is called; with another goal it is the share that does not reach it."""
+    """The name of a run's clean accuracy; with another goal it is the share of images that do not reach the goal."""
     if run.aimed:
         return "goal not reached when clean"
     return "clean accuracy over pixels" if run.segmentation else "clean accuracy"
 
 
 def accuracy_of(info: ImageInfo) -> float:
-    """1 where the model is right about an image, else 0; of a segmentation the share of its labelled pixels that are
-    right."""
+    """1 if the model classifies an image correctly, else 0; for segmentation, the share of correct labelled pixels."""
     return float(info.correct) if info.pixels is None else 1 - wrong_pixels(info.pixels)
 
 
 def pixels_of(tallies: Sequence[Tally | None]) -> dict[str, Any]:
-    """Over the labelled pixels of all images that were judged: accuracy and mIoU, and the mean over the images of the
-    share of wrong ones (APSR). The intervals take images, not pixels, as independent."""
+    """Accuracy and mIoU over the labelled pixels of all judged images, and the mean share of wrong pixels per image
+    (APSR). The intervals treat images, not pixels, as independent."""
     found = [tally for tally in tallies if tally is not None]
     counts = np.array([sum(labelled for _, labelled, _, _ in tally) for tally in found], dtype=np.float64)
     shares = np.array([wrong_pixels(tally) for tally in found], dtype=np.float64)
@@ -462,7 +462,7 @@ def pixels_of(tallies: Sequence[Tally | None]) -> dict[str, Any]:
 def resisting(
     run: RunFolder, eps: float | str | Mapping[str | float, float | str], attacks: Sequence[AttackInfo]
 ) -> float:
-    """``Run.robust_accuracy`` over these attacks of the run."""
+    """``Run.robust_accuracy`` for these attacks of the run."""
     names = list(dict.fromkeys(info.distance for info in attacks))
     if not isinstance(eps, Mapping):
         if len(names) > 1:

@@ -1,5 +1,5 @@
-"""A table: columns with a name, a heading, a kind and help, and rows of plain values; as text, Markdown, CSV, LaTeX and
-HTML. The one place that formats numbers. No torch here."""
+"""``Table``: columns with a name, heading, kind and help, and rows of plain values, rendered as text, Markdown, CSV,
+LaTeX and HTML. All numbers are formatted here. No torch here."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from ..runs.store.records import plain_cell
 
 NONE = "\u2013"
 WIDTH = 100
-"""Characters that a table in a terminal may be wide."""
+"""Largest width of a table in a terminal, in characters."""
 Row = dict[str, Any]
-"""A cell by column name: a text, a number, infinity, None where there is none, or {value, low, high} with an
-interval."""
+"""Cells by column name: a text, a number (also infinite), None if empty, or {value, low, high} with an interval."""
 
 
 def percent(value: float | None, places: int = 1) -> str:
@@ -29,7 +28,7 @@ def percent(value: float | None, places: int = 1) -> str:
 
 
 def figure(value: float | None, digits: int = 4) -> str:
-    """A distance, always with as many digits; powers of ten for very small and very large ones."""
+    """A distance with a fixed number of digits; very small and very large ones with powers of ten."""
     if value is None or math.isnan(value):
         return NONE
     if math.isinf(value):
@@ -41,17 +40,17 @@ def figure(value: float | None, digits: int = 4) -> str:
 
 
 def brief(value: float | None) -> str:
-    """Three significant digits at most, without empty zeros."""
+    """At most three significant digits, without trailing zeros."""
     return NONE if value is None or math.isnan(value) else f"{float(f'{value:.3g}'):g}"
 
 
 def count(value: float | None) -> str:
-    """A whole number."""
+    """An integer."""
     return NONE if value is None else f"{value:.0f}"
 
 
 def with_interval(value: dict[str, float | None], kind: str = "share") -> str:
-    """A number with its 95 % interval, for a sentence: ``95.0 % (90.1 to 97.6)``."""
+    """A number with its 95 % interval, for running text: ``95.0 % (90.1 to 97.6)``."""
     shown, low, high = Column("", "", kind).parts(value)
     sign = " %" if kind == "share" else ""
     return f"{shown}{sign} ({low} to {high})" if low else f"{shown}{sign}"
@@ -67,30 +66,30 @@ FORMATS: dict[str, Callable[[float | None], str]] = {
 
 @dataclass(frozen=True)
 class Column:
-    """How a column is called and shown."""
+    """A column: its name, heading and format."""
 
-    name: str  # key of a row's cell, and heading in CSV
+    name: str  # key of the cells, and heading in CSV
     head: str  # heading for people
     kind: str = "text"  # text, or one of FORMATS
     shown: str = "main"  # main: everywhere; detail: not in short tables; csv: in CSV alone
-    help: str = ""  # what it says, as the sentence below a table or a tooltip
-    order: str = "up"  # or "down": which end a sorted table shows first
-    bold: str = ""  # "smallest": the smallest value is bold, where several rows have one
-    interval: bool = True  # show the interval of a value that has one
+    help: str = ""  # help text below a table or as a tooltip
+    order: str = "up"  # or "down": the order of the first click on the heading
+    bold: str = ""  # "smallest": the smallest value is bold if several rows have a value
+    interval: bool = True  # whether to show intervals
     csv: bool = True  # whether CSV has it
-    tip: str = ""  # the column with what a cell's tooltip says
+    tip: str = ""  # name of the column that contains the tooltips
 
     @property
     def unit(self) -> str:
         return "%" if self.kind == "share" and "%" not in self.head else ""
 
     def parts(self, cell: Any) -> tuple[str, str, str]:
-        """A cell's value, and the ends of its interval: both empty where there is none to show."""
+        """A cell's value and the ends of its interval; None without an interval."""
         if isinstance(cell, dict):
             ends = (cell["low"], cell["high"]) if self.interval and cell["value"] is not None else (None, None)
             if ends == (None, None):
                 return self.text(cell["value"]), "", ""
-            # An end of None of a median is infinite.
+            # In a median's interval, None means infinite.
             low, high = (self.text(math.inf if end is None else end) for end in ends)
             return self.text(cell["value"]), low, high
         return self.text(cell), "", ""
@@ -103,14 +102,14 @@ class Column:
         return FORMATS[self.kind](value)
 
     def sort_key(self, cell: Any) -> str:
-        """The number itself for sorting, empty where there is none."""
+        """The number for sorting, empty if there is none."""
         value = cell["value"] if isinstance(cell, dict) else cell
         return "" if value is None or isinstance(value, str) or math.isinf(value) else repr(float(value))
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under columns; the last ``footer`` rows are about all the others and stay last."""
+    """Columns and rows. The last ``footer`` rows summarise the others and stay last."""
 
     columns: tuple[Column, ...]
     rows: list[Row]
@@ -119,10 +118,10 @@ class Table:
     notes: tuple[str, ...] = ()
     footer: int = 0
     kind: str = "results"  # its class in HTML
-    heat: bool = False  # counts are shaded by their size, and none is an empty cell, in HTML
+    heat: bool = False  # in HTML, counts are shaded by their size, and 0 is an empty cell
 
     def visible(self, detail: bool = True) -> list[Column]:
-        """The columns that people see: those that any row has a value for."""
+        """The columns in which any row has a value."""
         kinds = ("main", "detail") if detail else ("main",)
         return [
             column
@@ -131,7 +130,7 @@ class Table:
         ]
 
     def bold(self, column: Column) -> set[int]:
-        """Places of the rows whose cell is bold."""
+        """Indices of the rows whose cell is bold."""
         if column.bold != "smallest":
             return set()
         known = {
@@ -144,8 +143,8 @@ class Table:
         )
 
     def text(self, detail: bool = False, width: int = WIDTH) -> str:
-        """For a terminal, no wider than ``width``: intervals go below their values where there is no room beside them,
-        and columns that do not fit even then into a second table."""
+        """Text for a terminal, at most ``width`` wide. If necessary, intervals go below their values and the last
+        columns into a second table."""
         columns = self.visible(detail)
         header = [f"{column.head} {column.unit}".strip() for column in columns]
         left = [place for place, column in enumerate(columns) if column.kind == "text"]
@@ -173,11 +172,11 @@ class Table:
         return "\n".join([*lines, *(f"\n{_md(note)}" for note in self.notes)]) + "\n"
 
     def csv(self) -> str:
-        """Numbers in full; an empty distance is infinite, any other empty number is not defined."""
+        """CSV with all digits. An empty distance is infinite; any other empty number is not defined."""
         return comma_separated([self])
 
     def latex(self) -> str:
-        """A table as wide as the page, shrunk where it is wider; needs the packages booktabs and graphicx."""
+        """A LaTeX table as wide as the page, scaled down if it is wider; needs the packages booktabs and graphicx."""
         columns = self.visible(detail=False)
         heads = [_tex_head(column) for column in columns]
         bold = {column.name: self.bold(column) for column in columns}
@@ -199,7 +198,7 @@ class Table:
         return "\n".join([*lines, r"  \bottomrule", r"  \end{tabular}}", r"\end{table*}", ""])
 
     def html(self) -> str:
-        """A table that sorts by its headings; all texts are escaped."""
+        """An HTML table that can be sorted by its headings. All texts are escaped."""
         columns = self.visible()
         bold = {column.name: self.bold(column) for column in columns}
         label = html_escape(self.title)
@@ -227,7 +226,7 @@ class Table:
 
 
 def comma_separated(tables: Sequence[Table]) -> str:
-    """Several tables as one: each column of any of them once, cells that a table lacks empty."""
+    """One CSV file of several tables, with the columns of all of them; missing cells are empty."""
     with_ends: dict[str, bool] = {}
     for table in tables:
         for column in table.columns:
@@ -257,7 +256,7 @@ def comma_separated(tables: Sequence[Table]) -> str:
 
 
 def latex(tables: Sequence[Table]) -> str:
-    """The tables one after another, with what they need."""
+    """LaTeX source with all tables and a comment about the packages they need."""
     return "\n".join(["% needs \\usepackage{booktabs,graphicx}", *(table.latex() for table in tables)])
 
 
@@ -268,16 +267,16 @@ def text_table(
     width: int = 0,
     wrapped: Sequence[int] | None = None,
 ) -> str:
-    """Rows under a header, columns aligned: those in ``left`` to the left, the others to the right.
+    """Aligned text columns under a header: columns in ``left`` are left-aligned, the others right-aligned.
 
-    With a ``width`` the widest columns (of ``wrapped``, by default of all) are wrapped into several lines until the
-    table fits, and columns that do not fit even then go into another table below, with the first column repeated.
+    With ``width``, the widest columns (of ``wrapped``, by default of all) are wrapped until the table fits. Columns
+    that still do not fit go into another table below, which repeats the first column.
     """
     cells = [[str(cell) for cell in row] for row in [header, *rows]]
     places = range(len(header))
     full = [max((len(line) for row in cells[1:] for line in row[place].split("\n")), default=0) for place in places]
     words = [max(len(word) for row in cells for word in row[place].split() or [""]) for place in places]
-    # A heading alone makes no column wide, where columns are wrapped.
+    # With wrapping, a heading does not widen its column.
     widths = [max(full[k], words[k] if width else len(header[k])) for k in places]
     least = [words[k] if wrapped is None or k in wrapped else widths[k] for k in places]
     while width and sum(widths) + 2 * (len(widths) - 1) > width:
@@ -300,7 +299,7 @@ def _lines(cells: Sequence[Sequence[str]], places: Sequence[int], widths: Sequen
     for number, row in enumerate(cells):
         parts = [_wrapped(row[place], widths[place]) for place in places]
         height = max(map(len, parts))
-        if number == 0:  # headings stand on the line below them
+        if number == 0:  # headings are aligned at the bottom
             parts = [[""] * (height - len(part)) + part for part in parts]
         for line in range(height):
             texts = [part[line] if line < len(part) else "" for part in parts]
@@ -337,7 +336,7 @@ def _joined(column: Column, cell: Any, form: str = " ({} to {})") -> str:
 
 
 def _plain(column: Column, cell: Any, form: str) -> str:
-    """For a terminal, in ASCII where the cell is a number."""
+    """A cell for a terminal; numbers in ASCII."""
     return _joined(column, cell, form).replace(NONE, "-").replace("\u221e", "inf")
 
 
@@ -388,7 +387,7 @@ def _superscript(mantissa: str, exponent: int) -> str:
 
 
 def _powers(text: str, written: Callable[[str, int], str]) -> str:
-    """Powers of ten (1.2e-05) as ``written``; any other text as it is."""
+    """Write powers of ten (1.2e-05) by ``written``; other text is unchanged."""
     mantissa, e, exponent = text.partition("e")
     try:
         return written(mantissa, int(exponent)) if e and float(mantissa) is not None else text
@@ -453,8 +452,8 @@ _SPECIAL = {
 
 
 def escape(text: str) -> str:
-    """``text`` for LaTeX in ASCII and mathematics: special characters are spelled out, letters lose their accents, what
-    LaTeX does not know is a question mark, and control characters are left out."""
+    """``text`` as ASCII LaTeX: special characters are escaped, accents and control characters are removed, and unknown
+    characters become question marks."""
     return "".join(_SPECIAL.get(character) or _ascii(character) for character in text)
 
 

@@ -1,4 +1,4 @@
-"""What stands in the tables of a run and of a report: rows of the summary's numbers. No torch here."""
+"""The tables of a run and of a report, made from the summary's numbers. No torch here."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ PAPER = (
 
 
 Tables = dict[str, list[Table]]
-"""By model, a table for each distance and goal."""
+"""Tables by model, one per distance and goal."""
 
 
 def tables_of_run(summary: dict[str, Any], short: bool = False) -> Tables:
-    """The tables of one run's summary; ``short``: headed by the distance's key, for a terminal."""
+    """The tables of one run's summary. ``short``: with the distance's key as heading, for a terminal."""
     model, images = str(summary["run"]["model"]), "features" not in summary
     worst_cases, radii = summary["worst_case"], summary["radii"]
     return {model: [_table(model, images, summary["attacks"], worst, radii, short) for worst in worst_cases]}
 
 
 def tables_of(subjects: Sequence[Subject]) -> Tables:
-    """In the order of the page: subject by subject, the paper's distances first, targeted apart from untargeted."""
+    """The tables in the order of the page: by subject, the paper's distances first, untargeted before targeted."""
     found = {}
     for subject in subjects:
         meta, parts = subject.runs[0].meta, []
@@ -59,8 +59,8 @@ def _table(
     all_radii: dict[str, list[float]],
     short: bool = False,
 ) -> Table:
-    """One row per attack on a model for one distance and goal, and one for all of them together where there are
-    several; ``images``: whether inputs are images, which rounding to 8 bits says something about."""
+    """One row per attack on a model for one distance and goal and, if there are several, one for all of them.
+    ``images``: whether inputs are images, so that rounding to 8 bits has a meaning."""
     distance, goal = worst["distance"], worst["goal"]
     parts = [part for part in attacks if (part["distance"], part["goal"]) == (distance, goal)]
     radii, name = all_radii[distance], distance_name(distance)
@@ -98,7 +98,7 @@ def _table(
 
 
 def _robust(radii: Sequence[float], known: Sequence[dict[str, Any]]) -> Row:
-    """Robust accuracy at these radii; of an attack at a fixed radius only there."""
+    """Robust accuracy at these radii; for an attack at a fixed radius, only at this one."""
     row: Row = {}
     for place, epsilon in enumerate(radii, 1):
         near = [one for one in known if same(one["epsilon"], epsilon) and one["value"] is not None]
@@ -108,7 +108,7 @@ def _robust(radii: Sequence[float], known: Sequence[dict[str, Any]]) -> Row:
 
 
 def helps(tables: Sequence[Table], detail: bool = True) -> list[str]:
-    """What the headings mean, each once."""
+    """Explanations of the headings, each once."""
     found = {column.head: column.help for table in tables for column in table.visible(detail) if column.help}
     return [f"{head}: {text}." for head, text in found.items()]
 
@@ -150,7 +150,7 @@ def run_text(summary: dict[str, Any], verbose: bool = False) -> str:
 
 
 def standing(subjects: Sequence[Subject]) -> Table | None:
-    """Model and radius: robust accuracy against all attacks of each block; None where there is no radius."""
+    """Robust accuracy against all attacks of each block, by model and radius; None without a radius."""
     heads = [(group, epsilon) for group in groups_of(subjects) for epsilon in subjects[0].radii[group[0]]]
     columns = [Column("model", "Model"), Column("clean", "Clean", "share", order="down")]
     for place, (group, epsilon) in enumerate(heads):
@@ -169,7 +169,7 @@ def standing(subjects: Sequence[Subject]) -> Table | None:
 
 
 def pixel_table(summaries: Sequence[dict[str, Any]]) -> Table | None:
-    """Of segmentation models: how the labelled pixels are classified, clean and in what each attack left."""
+    """For segmentation models, accuracy and mIoU of clean and adversarial images."""
     rows = []
     for summary in (summary for summary in summaries if "pixels" in summary):
         rows.append({"name": f"{summary['run']['model']}, clean", **summary["pixels"]})

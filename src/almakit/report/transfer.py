@@ -1,4 +1,4 @@
-"""What was found with one model, judged by others: the transfer matrix. No torch here."""
+"""The transfer matrix: adversarial images of one model, tested on other models. No torch here."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .table import NONE, Column, Row, Table
 
 
 def matrix(runs: Sequence[RunFolder]) -> dict[str, Any] | None:
-    """Rows: each run's model and attack, columns: the models that judged its images; None where none did.
+    """One row per run's model and attack, one column per model on which its images were tested; None without transfers.
 
-    A cell counts the stored images of the row whose goal the column's model does not reach on the clean image, and
-    those of them that reach it with the stored one.
+    A cell counts the row's images whose clean version does not reach the goal on the column's model, and those of them
+    whose adversarial version does.
     """
     judged = [
         (run, {(part.target, str(part.model_sha256)): part for part in read_transfers(run.folder)}) for run in runs
@@ -36,13 +36,13 @@ def matrix(runs: Sequence[RunFolder]) -> dict[str, Any] | None:
         for info, label in zip(run.attacks, label_attacks(run.attacks), strict=True)
     ]
     names = [name for name, _ in targets]
-    # Models of one name, such as a file before and after an edit, are told apart by their identity.
+    # Models with equal names, such as a file before and after an edit, are distinguished by their identity.
     shown = [f"{name} ({model[:8]})" if names.count(name) > 1 else name for name, model in targets]
     return {"targets": shown, "rows": rows}
 
 
 def _source(run: RunFolder, runs: Sequence[RunFolder]) -> str:
-    """The run's model, with its folder where another model of the same name stands beside it."""
+    """The name of the run's model, with its folder if another model has the same name."""
     name = run.spec.model
     others = [other for other in runs if other.spec.model == name and other.model_sha256 != run.model_sha256]
     return f"{name} ({run.folder.name})" if others else name
@@ -57,7 +57,7 @@ def _cell(seen: dict[str, Seen]) -> dict[str, Any] | None:
 
 
 def matrix_table(made: dict[str, Any]) -> Table:
-    """The matrix, in %; below each share the number of images."""
+    """The matrix in %, with the number of images below each share."""
     places = range(len(made["targets"]))
     columns = [Column("source", "found with"), Column("attack", "attack", tip="text")]
     columns += [Column(str(place), made["targets"][place], "share") for place in places]

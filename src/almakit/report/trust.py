@@ -1,4 +1,5 @@
-"""Whether to trust the numbers of a summary: sentences with a level, for the page and the terminal. No torch here."""
+"""Whether the numbers of a summary can be trusted: messages with a level, for the page and the terminal. No torch
+here."""
 
 from __future__ import annotations
 
@@ -13,17 +14,17 @@ from .table import percent
 GOOD, NOTE, WARN, BAD = "good", "note", "warn", "bad"
 UNROUNDED = " Distances are those of the unrounded images; to count only what image files can hold, run with bits = 8."
 MIXED = (
-    " Only the attacks marked 8-bit are held to what image files can hold; the distances of the others are those "
+    " Only the attacks marked 8-bit are limited to 8-bit images; the distances of the others are those "
     "of the unrounded images."
 )
 _SEVERITY = {"refuse": BAD, "warn": WARN, "note": NOTE}
 Parts = Sequence[dict[str, Any]]
-"""Summaries of runs of one model, of their attacks, or of all attacks of a distance and goal."""
+"""Summaries: of runs of one model, of their attacks, or of all attacks of a distance and goal."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One reason to believe the numbers, or not to."""
+    """One reason to trust or doubt the numbers."""
 
     level: str  # good, note, warn or bad
     what: str
@@ -31,8 +32,8 @@ class Check:
 
 
 def counts_of(attacks: Parts) -> dict[str, int]:
-    """How the records of these attacks ended; ``claims`` are attacked images that an attack says it fooled,
-    ``refuted`` those of them that the verdict does not confirm."""
+    """Counts of the records of these attacks. ``claims``: reported successes on attacked images. ``refuted``: those
+    that the verdict does not confirm."""
     never_wrong = sum(part.get("never_wrong", 0) for part in attacks)
     return {
         "records": sum(part["records"] for part in attacks),
@@ -46,12 +47,13 @@ def counts_of(attacks: Parts) -> dict[str, int]:
 
 
 def _nothing_found(part: dict[str, Any]) -> int:
-    """Attacked images that an attack failed on; of one at a fixed radius those without finite logits alone."""
+    """Number of attacked images on which an attack failed; for an attack at a fixed radius, only those without finite
+    logits."""
     return int(part["status"].get("failed", 0) + part["status"]["invalid"])
 
 
 def checks(runs: Parts, worst_cases: Parts) -> list[Check]:
-    """Whether to trust the numbers of ``runs`` of one model, the most important first."""
+    """The checks of the numbers of ``runs`` of one model, the most important first."""
     attacks = [part for run in runs for part in run["attacks"]]
     counts = counts_of(attacks)
     claims, refuted, never_wrong = counts["claims"], counts["refuted"], counts["never_wrong"]
@@ -120,7 +122,7 @@ def _preflight(runs: Parts) -> list[Check]:
 
 
 def _gradients(attacks: Parts, together: dict[str, Any]) -> list[str]:
-    """Signs that attacks see no gradients, each with what to do, of the attacks of a distance and goal."""
+    """Signs of zero or masked gradients, each with a remedy, of the attacks of a distance and goal."""
     found = []
     for part in attacks:
         if part.get("zero_gradients"):
@@ -151,7 +153,7 @@ def _eight_bits(runs: Parts, survive: int, confirmed: int) -> Check:
 
 
 def facts(run: dict[str, Any], folder: str) -> list[tuple[str, str]]:
-    """Where and how a run was made, as pairs for a list."""
+    """Facts about machine, versions and settings of a run, as pairs."""
     environment: dict[str, Any] = run["environment"] or {}
     settings = run["run"]
     names = ("almakit", "commit", "python", "torch", "numpy", "device", "processor", "threads", "system")

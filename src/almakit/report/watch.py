@@ -1,5 +1,5 @@
-"""``almakit watch``: the report of a run that goes on, served to this machine only, read-only, made anew when there is
-more. No torch here."""
+"""``almakit watch``: serves the report of a running run to this machine only, read-only, and updates it. No torch
+here."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WAITING = (
 
 
 class Pages:
-    """The page of these run folders, kept until a folder changes."""
+    """The page of these run folders, cached until a folder changes."""
 
     def __init__(self, folders: Sequence[str | Path], limits: Limits, seconds: float):
         self.folders, self.limits, self.seconds = [Path(folder) for folder in folders], limits, seconds
@@ -42,13 +42,13 @@ class Pages:
         self._version, self._page = "", b""
 
     def _facts(self) -> list[tuple[str, int, int]]:
-        """Name, size and time of the folders' databases; nothing is opened for it."""
+        """Name, size and time of the folders' databases, without opening them."""
         facts = []
         for folder in self.folders:
             for file in sorted([*folder.glob("records*.sqlite"), *folder.glob("records*.sqlite-wal")]):
                 try:
                     status = file.stat()
-                except FileNotFoundError:  # a WAL may be folded in at any time
+                except FileNotFoundError:  # a WAL may be merged and disappear at any time
                     continue
                 facts.append((str(file), status.st_size, status.st_mtime_ns))
         return facts
@@ -68,7 +68,7 @@ class Pages:
             return self._page
 
     def state(self) -> dict[str, Any]:
-        """For the page's own question whether there is more: the version, and the seconds since the last change."""
+        """The version and the seconds since the last change, which the page polls."""
         latest = max((changed for _, _, changed in self._facts()), default=None)
         return {"version": self.version(), "age": None if latest is None else max(0.0, time_ns() - latest) / 1e9}
 
@@ -105,7 +105,7 @@ class Handler(BaseHTTPRequestHandler):
         self._answer(body=False)
 
     def _answer(self, body: bool) -> None:
-        # A page elsewhere whose name was made to point at this machine must not read the report.
+        # A web page whose host name was made to point to this machine must not read the report.
         port = self.server.server_address[1]
         if self.headers.get("Host", "") not in (f"{HOST}:{port}", f"localhost:{port}"):
             return self._send(HTTPStatus.FORBIDDEN, "text/plain", b"almakit watch answers to 127.0.0.1 only.\n", body)
@@ -128,4 +128,4 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(content)
 
     def log_message(self, format: str, *values: object) -> None:
-        """Quiet: the page asks every few seconds."""
+        """No log, because the page polls every few seconds."""
