@@ -1,4 +1,4 @@
-"""Small functions on batches of tensors that goals, steps and attacks share."""
+"""Small functions on batches of tensors, used by goals, steps and attacks."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def per_image(values: Tensor, like: Tensor) -> Tensor:
 
 
 def cheap_sync(device: torch.device) -> bool:
-    """Whether reading values back from ``device`` is cheap: on a CPU. For tests, the environment variable
-    ``ALMAKIT_CHEAP_SYNC=0`` makes a CPU do as accelerators do."""
+    """Whether reading values back from ``device`` is cheap, as on a CPU. For tests, the environment variable
+    ``ALMAKIT_CHEAP_SYNC=0`` selects the code path of accelerators on a CPU."""
     return device.type == "cpu" and os.environ.get("ALMAKIT_CHEAP_SYNC") != "0"
 
 
@@ -71,7 +71,7 @@ def choose(rows: Tensor, chosen: Tensor, others: Tensor, cheap: bool) -> Tensor:
 
 
 def ranks(order: Tensor) -> Tensor:
-    """(B, N) the place of each value in the ``order`` (B, N) that an argsort found."""
+    """(B, N) the rank of each value, from the ``order`` (B, N) of an argsort."""
     return torch.empty_like(order).scatter_(
         1, order, torch.arange(order.shape[1], device=order.device).expand_as(order)
     )
@@ -84,6 +84,6 @@ def unit(direction: Tensor) -> Tensor:
 
 
 def powers(base: float, exponent: Tensor) -> Tensor:
-    """(B,) ``base`` to the power of ``exponent`` (B,). Not torch.pow: its last bit depends on where in the batch an
-    image stands."""
+    """(B,) ``base`` to the power of ``exponent`` (B,). torch.pow is not used, because its last bit depends on the
+    position in the batch."""
     return torch.exp(exponent * math.log(base))

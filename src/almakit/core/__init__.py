@@ -1,4 +1,4 @@
-"""The core: problem, goals, penalties, domain and results. Attacks are written against it."""
+"""The core used by all attacks: problem, model access, box, result and the attack base class."""
 
 from ..goals.base import Goal
 from ..goals.classes import ClassGoal

@@ -1,4 +1,5 @@
-"""What every attack is: a frozen dataclass of settings with ``run(problem)``, and one way to call it."""
+"""The base class of attacks: a frozen dataclass of settings with a method ``run(problem)`` and a common
+``__call__``."""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ class Attack:
     ranges: ClassVar[dict[str, str]] = {}
 
     def __new__(cls, *given: Any, **settings: Any) -> Self:
-        """Raises an error that names the right setting for a wrong one; ``__init__`` does the rest."""
+        """Raise an error that suggests the right name for an unknown setting; ``__init__`` does the rest."""
         if not settings.keys() <= cls.__dataclass_fields__.keys():
             known = [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
             for name in settings:
@@ -64,7 +65,7 @@ class Attack:
         return super().__new__(cls)
 
     def run(self, problem: Problem) -> None:
-        """Queries the problem until done. The problem remembers the best point of each image."""
+        """Run the attack by querying the problem, which remembers the best point of each image."""
         raise NotImplementedError
 
     @property
@@ -105,7 +106,7 @@ class Attack:
         return False
 
     def needs_gradients(self) -> bool:
-        """Whether the attack needs gradients of the model. Without, any callable will do as the model."""
+        """Whether the attack needs gradients of the model. If not, the model can be any callable."""
         return True
 
     @property
@@ -138,10 +139,10 @@ class Attack:
         """Attacks the images ``x`` (B, ...).
 
         Args:
-            model: function from images to logits (B, K), or to the outputs that the goal reads.
+            model: function from images (B, ...) to logits (B, K), or to the outputs that the goal reads.
             x: clean images (B, ...).
-            labels: true classes (B,), or label maps (B, H, W) for segmentation. Pixels whose label is no class of the
-                model, such as -1 or 255, are ignored.
+            labels: true classes (B,), or label maps (B, H, W) for segmentation. Pixels whose label is not a class of
+                the model, such as -1 or 255, are ignored.
             targets: classes (B,), or maps, to reach.
             goal: one of ``almakit.goals``, or a function of the model's outputs that returns one margin per image,
                 negative if the goal is reached. A goal without labels or targets of its own uses those of the call.
@@ -191,7 +192,7 @@ class Attack:
             tolerance,
             None if radius is None else grid.limit(radius),
         )
-        # Callers may sit under torch.no_grad() or torch.inference_mode(); an attack needs gradients all the same.
+        # Attacks need gradients even if the caller is inside torch.no_grad() or torch.inference_mode().
         with borrowed(model, surrogate), torch.inference_mode(False), torch.enable_grad():
             result = solve(self, oracle, x, aim, box, options)
         return replace(
@@ -205,7 +206,7 @@ class Attack:
         )
 
     def check_goal(self, goal: Goal) -> None:
-        """Raises where this attack cannot serve the goal."""
+        """Raise an error if this attack does not support the goal."""
         if goal.targeted and not self.can_target:
             raise BadInput(
                 f"{type(self).__name__} has no targeted form; alma, soft-walk, cw, ddn, fmn and apgd have one."
@@ -223,17 +224,16 @@ class Attack:
 
 
 def default_batch_size(x: Tensor) -> int:
-    """How many of the images ``x`` (B, ...) go through the model at a time where nobody says: 128 small ones, fewer
-    large ones.
+    """The default batch size for images ``x`` (B, ...): 128 small ones, fewer large ones.
 
-    On a CPU few large ones: where a layer's output passes 32 MB, fetching fresh memory for it in every pass doubles the
-    cost of the pass.
+    On a CPU, a layer output above 32 MB doubles the cost of a pass, because its memory is requested from the system
+    every time.
     """
     return max(1, min(128, (1_250_000 if x.device.type == "cpu" else 2_400_000) // x[0].numel()))
 
 
 def serving_any_goal() -> list[str]:
-    """The names of attacks that need nothing but a margin, as they are by default."""
+    """The names of attacks that by default need only a margin."""
     found = []
     for name in registry.names("attacks"):
         with suppress(BadInput):
@@ -246,7 +246,7 @@ OPTIONS = tuple(name for name in inspect.signature(Attack.__call__).parameters i
 """The arguments of every attack's call."""
 
 
-# Checks at the boundary; behind it the code trusts its arguments.
+# Checks of arguments; the code behind them trusts its arguments.
 
 PLAIN: dict[str, type | tuple[type, ...]] = {
     "int": int,
@@ -258,8 +258,8 @@ PLAIN: dict[str, type | tuple[type, ...]] = {
 
 
 def check_setting(owner: str, name: str, value: object, annotation: object) -> None:
-    """Raises where the value of a setting is not of its plain annotated kind, e.g. ``"float | None"``; other
-    annotations are not checked."""
+    """Raise an error if a setting's value does not have its annotated type, e.g. ``"float | None"``. Other annotations
+    are not checked."""
     kinds = [kind.strip() for kind in str(annotation).split("|")]
     if not all(kind in PLAIN for kind in kinds):
         return
@@ -275,7 +275,7 @@ def check_setting(owner: str, name: str, value: object, annotation: object) -> N
 
 
 def check_range(name: str, value: object, interval: str) -> None:
-    """Raises where a setting that is a number lies outside ``interval``, such as ``(0, 1]`` or ``[1, inf)``."""
+    """Raise an error if a number lies outside ``interval``, such as ``(0, 1]`` or ``[1, inf)``."""
     if not isinstance(value, (int, float)):
         return
     low, high = (float(end) for end in interval[1:-1].split(","))
@@ -294,7 +294,7 @@ def check_call(
     budget: int | None,
     tolerance: float | None,
 ) -> None:
-    """Raises where the model or an option of an attack's call cannot be used."""
+    """Raise an error if the model or an option of an attack's call is invalid."""
     for what, given in (("model", model), ("surrogate", surrogate)):
         if not callable(given) and not (what == "surrogate" and given is None):
             raise BadModel(
@@ -308,9 +308,7 @@ def check_call(
     if tolerance is not None and (
         isinstance(tolerance, bool) or not isinstance(tolerance, Real) or not 0 <= tolerance < 1
     ):
-        raise BadInput(
-            f"tolerance={tolerance!r}: give a share of the distance, from 0 to below 1, or None to go on to the end."
-        )
+        raise BadInput(f"tolerance={tolerance!r}: give a share of the distance, from 0 to below 1, or None.")
 
 
 def check_images(x: object, box: Box) -> tuple[Tensor, Box]:

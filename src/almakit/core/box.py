@@ -1,5 +1,5 @@
-"""Where candidates may live: a box, for all values or each its own, on a grid where there is one, and only where a mask
-lets them change."""
+"""The domain of candidates: a box with common or per-value bounds, optionally a grid, and a mask of the values that may
+change."""
 
 from __future__ import annotations
 
@@ -15,22 +15,31 @@ from torch import Tensor
 from ..errors import BadInput
 from ..radius import Grid
 
-# What rounding in other units may have moved a value off its grid by, in steps.
+# Tolerance, in steps, for values that were rounded in other units.
 OFF_GRID = 1e-3
-# What float32 may have moved an original off the grid by, in levels, for it still to lie on it.
+# Tolerance, in levels, within which an original counts as lying on the grid in float32.
 NEAR_GRID = 1e-2
 
 
 @dataclass(frozen=True, eq=False)
 class Box:
-    """Inputs between ``lo`` and ``hi``; with ``bits`` on the grid of 2**bits levels, with ``step`` on the values
-    lo + n step; changes only where ``mask`` is true.
+    """The domain of inputs: a range of values, optionally a grid, and the values that may change.
 
-    ``lo``, ``hi`` and ``step`` are numbers for all values, or tensors of one input's shape (or of one that broadcasts
-    to it) for a box and a grid of each value's own: ``step=1`` keeps whole numbers whole, 0 is no grid. A value with lo
-    = hi stays as it is. ``mask`` is boolean, of one input's shape or of the batch's (B, ...). Every candidate is
-    brought into the box *before* the model sees it, so with ``bits=8`` what is found survives being stored as an 8-bit
-    image.
+    Every candidate is projected into the box *before* the model receives it, so with ``bits=8`` a success remains one
+    when it is stored as an 8-bit image.
+
+    Args:
+        lo: smallest value, a number or a tensor that broadcasts to the shape of one input. A value with lo = hi does
+            not change.
+        hi: largest value, likewise.
+        bits: number of bits of an image grid with 2**bits levels from lo to hi; None for no grid.
+        mask: boolean, true for values that may change, of the shape of one input or of the batch (B, ...).
+        step: spacing of a grid lo + n step, likewise a number or a tensor; 1 keeps integers, 0 is no grid.
+
+    Examples:
+        >>> import almakit
+        >>> float(almakit.Box(bits=8).spacing * 255)
+        1.0
     """
 
     lo: float | Tensor = 0.0
@@ -53,7 +62,7 @@ class Box:
             ) from error
         if self._each:
             if bool((torch.as_tensor(self.lo) > torch.as_tensor(self.hi)).any()):
-                raise BadInput("the box needs lo <= hi for every value; look at where they are the wrong way round.")
+                raise BadInput("the box needs lo <= hi for every value; find the values where lo exceeds hi.")
         elif not self.lo < self.hi:
             raise BadInput(f"the box needs lo < hi, not lo={self.lo} and hi={self.hi}.")
         if self.bits is not None and (
@@ -78,7 +87,7 @@ class Box:
 
     @property
     def _each(self) -> bool:
-        """Whether values have bounds of their own."""
+        """Whether bounds or steps differ between values."""
         return isinstance(self.lo, Tensor) or isinstance(self.hi, Tensor)
 
     @cached_property
@@ -88,13 +97,13 @@ class Box:
 
     @cached_property
     def width(self) -> float:
-        """Its longest side, the scale of step sizes."""
+        """The longest side of the box, which scales step sizes."""
         return float(torch.as_tensor(self.hi - self.lo).max()) if self._each else float(self.hi - self.lo)
 
     @cached_property
     def sides(self) -> float | Tensor:
-        """How long it is along each value, a number where all are alike; 1 where a value cannot change, so that one can
-        divide by it."""
+        """The side of the box along each value, a number if all are equal; 1 for a value that cannot change, so that
+        division is safe."""
         if not self._each:
             return self.width
         sides = torch.as_tensor(self.hi - self.lo)
@@ -102,14 +111,14 @@ class Box:
 
     @cached_property
     def spacing(self) -> Tensor:
-        """The distance between two levels of the grid, () or (...) of each value's own; 0 where there is none."""
+        """The spacing of the grid, shape () or (...) per value; 0 without a grid."""
         if self.bits is not None:
             return torch.as_tensor(self.sides, dtype=torch.float64) / float(2**self.bits - 1)
         return torch.as_tensor(0.0 if self.step is None else self.step, dtype=torch.float64)
 
     def level(self, x: Tensor) -> float:
-        """The spacing of the grid where it is the same for all values that may change and the originals ``x`` (B, ...)
-        lie on it; else 0."""
+        """The spacing of the grid if it is equal for all values that may change and the originals ``x`` (B, ...) lie on
+        it; otherwise 0."""
         if self.bits is None and self.step is None:
             return 0.0
         moves = torch.ones_like(x, dtype=torch.bool) if self.mask is None else self.mask.expand(x.shape)
@@ -128,17 +137,25 @@ class Box:
             lo, hi = (_shaped(name, getattr(self, name), x).to(x.dtype) for name in ("lo", "hi"))
             moves = (self.mask if self.mask is not None else torch.ones_like(lo, dtype=torch.bool)).to(x.device)
             if moves.shape not in (x.shape, x.shape[1:]):
-                return box  # the check of the images reports this
+                return box  # reported by the check of the images
             box = replace(self, lo=lo, hi=hi, mask=None if bool((moves & (hi > lo)).all()) else moves & (hi > lo))
-        # In double precision the grid's points are the nearest floats to n steps, whatever the step is.
+        # Computed in double precision, so that the grid's points are the nearest floats to n steps.
         return box if self.step is None else replace(box, step=_shaped("step", self.step, x).double())
 
     def project(self, candidate: Tensor, x: Tensor) -> Tensor:
-        """The nearest allowed image to ``candidate`` (B, ...), where ``x`` (B, ...) are the originals."""
+        """Project candidates onto the domain.
+
+        Args:
+            candidate: points, shape (B, ...).
+            x: originals, shape (B, ...).
+
+        Returns:
+            The nearest allowed points, shape (B, ...).
+        """
         point = self.project_continuous(candidate, x)
         if self.bits is not None:
             levels = 2**self.bits - 1
-            # Dividing by the integer number of levels gives the very floats that image files decode to.
+            # Dividing by the integer number of levels gives the same floats as decoding an image file.
             point = ((point - self.lo) * (levels / self.sides)).round() / levels
             if self._each:
                 point = self._clamped(point * self.sides + self.lo)
@@ -153,8 +170,8 @@ class Box:
         return point if self.mask is None else torch.where(self.mask, point, x)
 
     def _on_grid(self, point: Tensor, x: Tensor) -> Tensor:
-        """``point`` (B, ...) at the nearest lo + n step inside the box, where there is a step; the point of the grid at
-        which an original of ``x`` (B, ...) lies is that original."""
+        """``point`` (B, ...) rounded to the nearest lo + n step inside the box, for values with a step. The grid point
+        nearest to an original of ``x`` (B, ...) on the grid is that original."""
         step = torch.as_tensor(self.step, dtype=torch.float64, device=x.device)
         apart = torch.where(step > 0, step, torch.ones_like(step))
         last = ((torch.as_tensor(self.hi, device=x.device) - self.lo) / apart + OFF_GRID).floor()
@@ -164,8 +181,16 @@ class Box:
         return torch.where(step > 0, grid, point)
 
     def project_continuous(self, candidate: Tensor, x: Tensor, out: Tensor | None = None) -> Tensor:
-        """The same without the grid: iterates keep what is below a level, only what the model sees is rounded. ``out``
-        may be ``candidate``."""
+        """Project candidates onto the domain without rounding to the grid, for iterates of an attack.
+
+        Args:
+            candidate: points, shape (B, ...).
+            x: originals, shape (B, ...).
+            out: tensor for the result; may be ``candidate``.
+
+        Returns:
+            The projected points, shape (B, ...).
+        """
         point = self._clamped(candidate, out)
         return point if self.mask is None else torch.where(self.mask, point, x)
 
@@ -176,7 +201,7 @@ class Box:
         return clamped
 
     def free(self, gradient: Tensor) -> Tensor:
-        """``gradient`` (B, ...) with zeros where the mask forbids change."""
+        """``gradient`` (B, ...), zero for masked values."""
         return gradient if self.mask is None else gradient * self.mask
 
     def take(self, rows: Tensor, shape: torch.Size) -> Box:
@@ -191,11 +216,19 @@ class Box:
         return replace(self, **moved) if moved else self
 
     def contains(self, point: Tensor, x: Tensor) -> Tensor:
-        """(B,) whether each image of ``point`` (B, ...) is exactly in the domain of the originals ``x`` (B, ...)."""
+        """Test whether points are in the domain.
+
+        Args:
+            point: points, shape (B, ...).
+            x: originals, shape (B, ...).
+
+        Returns:
+            Whether each point is exactly in the domain of its original, shape (B,).
+        """
         return (self.project(point, x) == point).flatten(1).all(1)
 
     def check(self, x: Tensor) -> None:
-        """Raises where one of the images ``x`` (B, ...) leaves the box, or where a value is not on its grid."""
+        """Raise an error if an image of ``x`` (B, ...) is outside the box or a value is not on its grid."""
         outside = ((x < self.lo) | (x > self.hi)).flatten(1)
         if bool(outside.any()):
             row, place = (int(number) for number in outside.nonzero()[0])
@@ -225,13 +258,13 @@ class Box:
 
 
 def grid_of(distance: str, box: Box, x: Tensor) -> Grid:
-    """Which distances, of the name ``distance``, between the originals ``x`` (B, ...) and points of the box lie within
-    a radius."""
+    """The rule that decides whether a distance (named ``distance``) from the originals ``x`` (B, ...) to points of the
+    box is within a radius."""
     return Grid.of(distance, box.level(x), rounding=torch.finfo(x.dtype).eps * max(map(abs, box.ends)))
 
 
 def _numbers(name: str, value: Any) -> float | Tensor:
-    """A bound or step as one finite number or as a tensor of several."""
+    """A bound or step as a finite number or a tensor."""
     if isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value):
         return value  # type: ignore[return-value]
     try:
@@ -250,7 +283,7 @@ def _numbers(name: str, value: Any) -> float | Tensor:
 
 
 def _shaped(name: str, value: float | Tensor, x: Tensor) -> Tensor:
-    """A bound or step in the shape of one of the inputs ``x`` (B, ...), where they are."""
+    """A bound or step in the shape of one input of ``x`` (B, ...), on its device."""
     tensor = torch.as_tensor(value, dtype=None if isinstance(value, Tensor) else torch.float64).to(x.device)
     try:
         return tensor.expand(x.shape[1:]).contiguous()

@@ -1,4 +1,4 @@
-"""The model as an attack may use it: called in its own precision, with every image that goes through it counted."""
+"""The only caller of the model during an attack. It uses the model's precision and counts every image."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from ..errors import BadInput, BadModel
 from ..goals.outputs import first_rows, logits_of
 
 Model = Callable[[Tensor], Any]
-"""From images (B, ...) to logits (B, K), or to whatever a goal can read."""
+"""A function from images (B, ...) to logits (B, K), or to outputs that a goal can read."""
 Read = Callable[[Any, int], Tensor]
-"""From a model's answer for so many images to the outputs (B, ...) that a goal needs."""
+"""A function from a model's answer and the number of images to the outputs (B, ...) that a goal needs."""
 NO_GRADIENT = (
     "the model's logits carry no gradient, and this attack needs one: leave out torch.no_grad(), detach() and "
     "conversions to numpy inside the model, take an attack that needs none, square (scores) or hopskipjump "
     "(decisions), or give surrogate=, a model that has gradients."
 )
 LEAST = 4
-"""From this many rows on torch's CPU kernels give a row the same bits whatever the batch (measured on convolutions and
-linear layers)."""
+"""In batches of at least this many rows, torch's CPU kernels compute a row with the same bits in any batch (measured
+for convolutions and linear layers)."""
 
 
 class Oracle:
-    """Calls the model on (R, ...) images in the working precision and returns the outputs (R, ...) that ``read`` finds
-    in its answer, in the same precision. With ``eot`` the outputs are means over several passes of a random model,
-    whose random numbers come from the image and ``seed``. With a ``surrogate`` gradients are that model's."""
+    """Calls the model on images (R, ...) and returns the outputs (R, ...) that ``read`` selects from its answer, in the
+    working precision. With ``eot``, outputs are means over several passes of a random model, with random numbers from
+    the image and ``seed``. With a ``surrogate``, gradients are those of the surrogate."""
 
     def __init__(
         self,
@@ -52,14 +52,14 @@ class Oracle:
         self.native, self.device = precision_and_device(model)
         self.precision = autocast or self.native or working
         self.read: Read = read or (lambda answer, images: logits_of(answer))
-        self.shape: torch.Size | None = None  # of one image's outputs, as the first answer had them
-        self.rows = 0  # images that went through the model, whoever sent them
+        self.shape: torch.Size | None = None  # shape of one image's outputs, from the first answer
+        self.rows = 0  # images that went through the model, from all callers
         self.surrogate = None if surrogate is None else Oracle(surrogate, working, read=read)
         self._exact: Oracle | None = None
 
     @property
     def exact(self) -> Oracle:
-        """The same model without autocast."""
+        """The same oracle without autocast."""
         if self.autocast is None:
             return self
         if self._exact is None:
@@ -68,7 +68,7 @@ class Oracle:
 
     @property
     def queried(self) -> int:
-        """How many images went through the model in either way."""
+        """Number of images that went through the model, with and without autocast."""
         return self.rows + (0 if self._exact is None else self._exact.rows)
 
     def __call__(self, images: Tensor) -> Tensor:
@@ -78,7 +78,7 @@ class Oracle:
         if self.surrogate is not None and images.requires_grad and torch.is_grad_enabled():
             return self._with_surrogate(images)
         self.rows += len(images)
-        # A copy: a model that normalises in place must change neither the caller's images nor the leaf of the graph.
+        # A copy, because a model that normalises in place must not change the caller's images or the leaf of the graph.
         inputs = images.to(self.native or images.dtype, copy=True)
         try:
             with (
@@ -88,7 +88,7 @@ class Oracle:
             ):
                 outputs = self.read(self.model(inputs), len(images))
         except RuntimeError as error:
-            # A model that computes in numpy fails as soon as a gradient is needed.
+            # A model that computes with numpy fails if a gradient is needed.
             if inputs.requires_grad and "on Tensor that requires grad" in str(error):
                 raise BadModel(NO_GRADIENT) from error
             raise
@@ -99,8 +99,8 @@ class Oracle:
         return outputs.to(self.working)
 
     def passes(self, image: Tensor, count: int, purpose: str) -> Tensor:
-        """Outputs (M, ...) of one ``image`` (...) in ``count`` passes of a random model, in calls of at most 256 rows,
-        with the random numbers that the image has for this purpose."""
+        """Outputs (M, ...) of one ``image`` (...) in ``count`` passes of a random model, at most 256 rows per call,
+        with random numbers determined by the image and the purpose."""
         single, self.eot = self.eot, None
         try:
             with seeded(image_seed(self.seed, image, purpose), image.device):
@@ -136,12 +136,12 @@ class Oracle:
 
 @dataclass(frozen=True)
 class EOT:
-    """How a random model is attacked and judged (expectation over transformations; Athalye et al., ICML 2018).
+    """Settings for random models (expectation over transformation; Athalye et al., ICML 2018).
 
     Args:
-        passes: outputs and gradients are means over so many passes, each of which counts.
-        votes: fresh passes that judge each point found.
-        share: a point counts where the goal is reached in at least this share of the votes.
+        passes: number of passes per query; outputs and gradients are means over them, and each pass is counted.
+        votes: number of additional passes that judge each point found.
+        share: a point is a success if the goal is reached in at least this share of the votes.
     """
 
     passes: int
@@ -157,15 +157,15 @@ class EOT:
 
 
 def image_seed(seed: int, image: Tensor, purpose: str) -> int:
-    """The seed of passes for one purpose that belong to ``image`` (...), whatever its batch."""
+    """The seed of passes of ``image`` (...) for one purpose; independent of its batch."""
     content = image.detach().to(device="cpu", dtype=torch.float64).contiguous().numpy().tobytes()
     return int.from_bytes(hashlib.sha256(f"{seed}:{purpose}:".encode() + content).digest()[:4], "big")
 
 
 @contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Seeds the global generators of torch, numpy and Python for the time of the block, and puts them back.
-    Randomness from elsewhere is not held."""
+    """Seed the global generators of torch, numpy and Python during the block and restore them afterwards. Other sources
+    of randomness are not controlled."""
     state, python = np.random.get_state(), random.getstate()
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
@@ -183,8 +183,8 @@ def seeded(seed: int, device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def borrowed(*models: object) -> Iterator[None]:
-    """Puts modules into eval mode with frozen parameters for the time of the block, and restores every flag
-    afterwards; other models are left alone."""
+    """Put a module into eval mode with frozen parameters during the block and restore every flag afterwards. Models
+    that are not modules are unchanged."""
     inside = [module for model in models if isinstance(model, nn.Module) for module in model.modules()]
     modes = [(module, module.training) for module in inside]
     frozen = {
@@ -195,7 +195,7 @@ def borrowed(*models: object) -> Iterator[None]:
         if parameter.requires_grad
     }
     try:
-        # Each flag is set by hand: model.eval() may be overridden, and train() would not bring back mixed modes.
+        # Each flag is set directly: model.eval() may be overridden, and train() would not restore mixed modes.
         for module in inside:
             module.training = False
         for parameter in frozen:
@@ -210,21 +210,21 @@ def borrowed(*models: object) -> Iterator[None]:
 
 @torch.no_grad()
 def predict(model: Model, x: Tensor) -> Any:
-    """What the model returns for the images ``x`` (B, ...), its logits (B, K) where it wraps them; no gradient."""
+    """The model's output for the images ``x`` (B, ...), or its logits (B, K) if they are wrapped; without gradients."""
     with borrowed(model):
-        return logits_of(model(x.clone()))  # some models normalise in place
+        return logits_of(model(x.clone()))  # a copy, because some models normalise in place
 
 
 def pass_seconds(model: Model, x: Tensor) -> float:
-    """How long a forward and backward pass of ``x`` (B, ...) takes. A model without gradients is timed forward."""
-    # On one thread of a CPU processor time counts: other programs must not make a choice.
+    """Seconds of a forward and backward pass of ``x`` (B, ...); of a forward pass if the model has no gradients."""
+    # With one CPU thread, processor time is used, so that other programs do not influence the result.
     clock = time.process_time if x.device.type == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
     began = clock()
     with torch.inference_mode(False), torch.enable_grad():
         leaf = x.detach().clone().requires_grad_(True)
         logits = logits_of(model(leaf.clone()))
         if isinstance(logits, Tensor) and logits.requires_grad:
-            # Reading a number waits for the device.
+            # Reading a value waits for the device.
             float(torch.autograd.grad(logits.float().sum(), leaf)[0].flatten()[0])
     return max(clock() - began, 1e-9)
 
@@ -241,7 +241,7 @@ class Function(nn.Module):
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory ran out, on a GPU or on the CPU."""
+    """Whether an error means that memory ran out, on a GPU or on the CPU."""
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return True
     return isinstance(error, RuntimeError) and any(
@@ -250,8 +250,8 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 def filled(model: Model, x: Tensor, size: int) -> Any:
-    """What the model returns for ``x`` (B, ...) in a batch of at least ``size`` rows: the last image stands in for what
-    is missing, and no gradient comes from it twice."""
+    """The model's output for ``x`` (B, ...) in a batch of at least ``size`` rows. The batch is padded with copies of
+    the last image, which give no gradient."""
     missing = size - len(x)
     if missing <= 0 or not len(x):
         return model(x)
@@ -259,11 +259,11 @@ def filled(model: Model, x: Tensor, size: int) -> Any:
 
 
 def steady(model: Model, device: torch.device) -> Model:
-    """The model with batches of fewer than LEAST rows filled up, so that the last images of a run, or a batch size of
-    one, see the same numbers.
+    """The model with batches padded to at least LEAST rows, so that the last images of a run, or a batch size of one,
+    give the same numbers.
 
-    A hundred steps of an attack blow a difference in the last bit up to whole percents. On other devices the model is
-    left alone: there the bits depend on more than this, and memory is dearer.
+    Over a hundred steps, a difference in the last bit grows to percents. On other devices batches are not padded,
+    because there the bits depend on more than the batch size and memory is scarcer.
     """
     if device.type != "cpu":
         return model
@@ -271,7 +271,7 @@ def steady(model: Model, device: torch.device) -> Model:
 
 
 class _Steady(nn.Module):
-    """A module that stays a module: its weights tell precision and device, its flags can be set and put back."""
+    """The same as a module, so that precision, device and flags of the inner module remain accessible."""
 
     def __init__(self, inner: nn.Module):
         super().__init__()
@@ -297,11 +297,11 @@ def precision_and_device(model: Model) -> tuple[torch.dtype | None, torch.device
     return None, None
 
 
-# Is the model deterministic, and does it return logits?
+# Checks that the model is deterministic and returns logits.
 
 
 def check_outputs(logits: Tensor) -> None:
-    """Warns where clean logits (B, K) look like probabilities."""
+    """Warn if clean logits (B, K) look like probabilities."""
     rows = logits.detach().double()
     finite = rows[torch.isfinite(rows).all(1)]
     if len(finite) and bool(((finite >= 0) & (finite <= 1)).all()) and bool(((finite.sum(1) - 1).abs() < 1e-3).all()):
@@ -313,8 +313,8 @@ def check_outputs(logits: Tensor) -> None:
 
 
 def probe_rows(count: int) -> list[int]:
-    """The rows of a batch of ``count`` images that are queried alone as well: the first, one of odd index in the middle
-    and the last."""
+    """The rows of a batch of ``count`` images that are also queried alone: the first, one with an odd index in the
+    middle, and the last."""
     return sorted({0, min(count // 2 | 1, count - 1), count - 1})
 
 
@@ -329,7 +329,7 @@ def outputs_alone(oracle: Oracle, x: Tensor) -> Tensor:
 
 
 def _explain_failure(oracle: Oracle, x: Tensor, error: Exception) -> None:
-    """Raise a plainer error where the model fails because images have channels last, or on a batch of one alone."""
+    """Raise a clearer error if the model fails because images have channels last, or on a batch of one."""
     why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
     if x.ndim == 4 and x.shape[1] not in (1, 3) and x.shape[3] in (1, 3):
         raise BadInput(
@@ -341,14 +341,14 @@ def _explain_failure(oracle: Oracle, x: Tensor, error: Exception) -> None:
     try:
         oracle(x[:2])
     except Exception:
-        return  # it fails on any batch: the error says why
+        return  # it fails on any batch, so the original error explains why
     raise BadModel(
         f"the model fails on a batch of one image ({why}), and not on two; it must take batches of any size."
     ) from error
 
 
 def check_deterministic(oracle: Oracle, alone: Tensor, clean: Tensor) -> None:
-    """Compares the outputs ``alone`` (P, ...) of the ``probe_rows`` with theirs in the ``clean`` pass (B, ...)."""
+    """Compare the outputs ``alone`` (P, ...) of the ``probe_rows`` with those of the ``clean`` pass (B, ...)."""
     before, again = clean[probe_rows(len(clean))].detach().double().flatten(1), alone.double().flatten(1)
     scale = before.abs().amax(1, keepdim=True).clamp_min(1e-6)
     allowed = {torch.bfloat16: 0.1, torch.float16: 0.05}.get(oracle.precision, 1e-3)

@@ -22,8 +22,8 @@ SIDE = 2.2  # inches of one picture
 
 
 class Picture(Figure):
-    """A matplotlib figure that notebooks display; ``savefig(path)`` writes it. It belongs to no pyplot window, so
-    nothing has to be closed."""
+    """A matplotlib figure that notebooks display and ``savefig(path)`` writes. It does not belong to pyplot and need
+    not be closed."""
 
     def _repr_png_(self) -> bytes:
         out = BytesIO()
@@ -32,12 +32,12 @@ class Picture(Figure):
 
 
 def draw_curve(result: Result, ax: Any = None) -> Any:
-    """Robust accuracy of ``result`` against the radius: a step at every distance found."""
+    """Robust accuracy of ``result`` against the radius, with a step at every distance."""
     figure = Picture(figsize=(4.6, 3.0), layout="constrained") if ax is None else ax.figure
     ax = figure.add_subplot() if ax is None else ax
     points = result.curve()
     end = 1.05 * (points[-1][0] or 1.0)
-    widest = max(end, ax.get_xlim()[1]) if ax.lines else end  # beside other curves: all of each
+    widest = max(end, ax.get_xlim()[1]) if ax.lines else end  # if the axes contain other curves, show all of them
     ax.step(
         [eps for eps, _ in points] + [end], [100 * share for _, share in points] + [100 * points[-1][1]], where="post"
     )

@@ -1,5 +1,5 @@
-"""The problem an attack works on, and its only way to the model: it counts, projects, decides and remembers for every
-image."""
+"""The problem that an attack solves, and its only access to the model. It counts queries, projects candidates, decides
+success and remembers the best point of each image."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from .random import ImageRandom
 
 Trace = Callable[[dict[str, Any]], None]
 MARKS = (10, 30, 100, 300, 1000)
-"""Forwards at which the best distance is kept."""
+"""Numbers of forwards after which the best distance is stored."""
 SYNC_EVERY = 10
-"""Where reading from the device is expensive, finished images are taken out of the batch every so many queries."""
+"""If reading from the device is expensive, finished images are removed from the batch once per this many queries."""
 PENDING, SMALL = 8, 2**22
-"""There so many queries wait until the best points are brought up to date, of batches of at most so many values: their
-points are kept."""
+"""In this case, the best points are updated once per this many queries, for batches of at most this many values, whose
+points are kept until then."""
 
 
 class Exhausted(Exception):
-    """Every image is finished or has spent its budget; ends ``attack.run`` and is caught by the caller."""
+    """Every image is finished or has spent its budget. Ends ``attack.run`` and is caught by its caller."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """When images make no further queries.
+    """Conditions under which an image makes no further queries.
 
     Args:
-        budget: forwards, and backwards, of an image at most.
+        budget: largest number of forwards, and of backwards, per image.
         reserve: of these, forwards kept for ``recheck_full_precision``.
-        plan: forwards of which quarters are taken; None: ``improvement`` stops nobody.
-        improvement: an image stops that improves by less than this share over a quarter of ``plan``.
-        stop_distance: an image stops that has a success within this distance.
-        measure: that distance, where the attack's points are ranked by another one.
+        plan: planned number of forwards, whose quarters ``improvement`` uses; None: it stops no image.
+        improvement: an image stops if it improves by less than this share over a quarter of ``plan``.
+        stop_distance: an image stops if it has a success within this distance.
+        measure: the distance for ``stop_distance``, if the attack ranks points by another one.
     """
 
     budget: int | None = None
@@ -62,19 +62,19 @@ class Query:
     reads, are attached to the graph when the query was made with ``grad=True``. ``values`` are the detached logits with
     zeros in rows that are not finite, ``largest`` (R,) their largest absolute entries. ``margin``, ``tolerance``,
     ``distance`` (R,), ``success`` and ``valid`` (R,) are detached; ``all_valid`` is true where all rows are known to be
-    finite. ``goal`` is that of the rows' images. Rows that were not ``sent`` (indices; None: all were) hold what was
-    last seen of their finished images and get zero gradients.
+    finite. ``goal`` is that of the rows' images. Rows that were not ``sent`` (indices; None: all were) have the last
+    values of their finished images and zero gradients.
     """
 
     distance: Tensor
-    distance_gradient: Tensor = None  # type: ignore[assignment]  # set where distance_grad=True asks for it
+    distance_gradient: Tensor = None  # type: ignore[assignment]  # set with distance_grad=True
 
     def __init__(self, problem: Problem, point: Tensor, logits: Tensor, images: Tensor | None, sent: Tensor | None):
         """``images`` (R,) are the images of the rows; None: row i is image i."""
         self._problem, self.point, self.logits, self.images, self.sent = problem, point, logits, images, sent
-        # Set by the problem for gradients: what the model saw, (S, ...) of the rows sent; where the rows of a larger
-        # leaf are the clean pass of a whole batch, their places in it; the calls (rows, leaf, outputs) where images run
-        # out of backward passes at different times, with the outputs put together and cut off from their graphs.
+        # Set by the problem for gradients: the model's inputs (S, ...) of the rows sent; if the rows of a larger leaf
+        # are the clean pass of a whole batch, their places in it; the calls (rows, leaf, outputs) where images run out
+        # of backward passes at different times, with the outputs put together and cut off from their graphs.
         self._leaf: Tensor | None = None
         self._places: Tensor | None = None
         self._calls: list[tuple[Tensor, Tensor, Tensor]] = []
@@ -98,18 +98,39 @@ class Query:
             self.success = self.success & torch.zeros_like(self.success).index_fill(0, sent, True)
 
     def gradient(self, value: Tensor, keep: bool = False) -> Tensor:
-        """Gradient (R, ...) of ``value`` (R,), a function of ``logits``, at ``point``; non-finite entries become zero.
+        """Gradient of a function of the logits in the candidates; counts one backward for each image that was sent.
 
-        One backward pass is counted for each image sent. ``keep`` leaves the graph for another call.
+        Args:
+            value: function of ``logits``, shape (R,).
+            keep: keep the graph for another gradient.
+
+        Returns:
+            The gradient at ``point``, shape (R, ...), with zeros for entries that are not finite.
         """
         return self._problem.gradient(self, value, None, keep)
 
     def pull_back(self, slope: Tensor, keep: bool = False) -> Tensor:
-        """The same for a function of the logits whose gradient in them is known: ``slope`` (R, K)."""
+        """Gradient in the candidates of a function of the logits whose gradient in the logits is known.
+
+        Args:
+            slope: gradient in the logits, shape (R, K).
+            keep: keep the graph for another gradient.
+
+        Returns:
+            The gradient at ``point``, shape (R, ...).
+        """
         return self._problem.gradient(self, self.logits, slope, keep)
 
     def margin_gradient(self, temperature: Tensor | None = None, keep: bool = False) -> Tensor:
-        """The gradient (R, ...) of the goal's margin at ``point``, or of its soft margin at ``temperature`` (R,)."""
+        """Gradient of the goal's margin, or of its soft margin, in the candidates.
+
+        Args:
+            temperature: temperature of the soft margin, shape (R,); None for the margin.
+            keep: keep the graph for another gradient.
+
+        Returns:
+            The gradient at ``point``, shape (R, ...).
+        """
         slope = self.goal.margin_slope(self.values, temperature)
         if slope is not None:
             return self.pull_back(slope, keep)
@@ -137,7 +158,7 @@ class Query:
                 )
             raise BadModel(NO_GRADIENT)
         if allowed is not None:
-            # An image past its budget learns nothing more: its row is kept out of the pass.
+            # An image past its budget gets no gradient: its row is left out of the pass.
             kept = (
                 allowed if self.sent is None else allowed.new_ones(len(value)).index_copy(0, self.sent, allowed)
             ).to(value.dtype)
@@ -157,7 +178,7 @@ def _gradient_of(value: Tensor, slope: Tensor | None, leaf: Tensor, keep: bool) 
     """The gradient of the sum of ``value``, weighted with ``slope``, in ``leaf``; zero where it does not depend on
     it."""
     if cheap_sync(leaf.device):
-        # Handed over as grad_outputs, the weights would make torch import 40 MB of symbolic algebra.
+        # Weights passed as grad_outputs would make torch import 40 MB of symbolic algebra.
         value, slope = (value.sum() if slope is None else (value * slope).sum()), None
     elif slope is None:
         slope = torch.ones_like(value)
@@ -166,12 +187,12 @@ def _gradient_of(value: Tensor, slope: Tensor | None, leaf: Tensor, keep: bool) 
 
 
 class Problem:
-    """Images still to be attacked, their goal, distance and box, and the best verified point of each.
+    """The images to attack, their goal, distance and box, and the best verified point of each.
 
-    ``x`` (B, ...) are the clean images; those that reach the goal unattacked were taken out by the clean pass.
-    ``cheap_sync``: whether reading values back from the device is cheap. On a CPU it costs nothing and saves passes
-    over whole images; on another device it would wait for all that is under way, so there the same is done with masks
-    and several queries at a time.
+    ``x`` (B, ...) are the clean images; those that already reach the goal were removed after the clean pass.
+    ``cheap_sync``: whether reading values back from the device is cheap. On a CPU it costs nothing and saves work. On
+    another device it would wait for pending operations, so masks are used there, and several queries are handled at a
+    time.
     """
 
     def __init__(
@@ -192,21 +213,21 @@ class Problem:
         self.zero, self.infinity = x.new_zeros(()), x.new_full((), float("inf"))
         self.clean_logits: Tensor | None = None  # (B, K), detached; None before the clean pass
         self.active = torch.ones(len(x), dtype=torch.bool, device=x.device)
-        """(B,) which images the attack has not released."""
+        """(B,) the images that the attack has not released."""
         budget = self.limits.budget
         self.counts = Counts(len(x), x.device, budget if budget is None else max(budget - self.limits.reserve, 1))
         self._history = History(x, self.limits)
-        self._stopped: Tensor | None = None  # (B,) who makes no further query, whatever the attack recalls
+        self._stopped: Tensor | None = None  # (B,) images that make no further query, even if the attack recalls them
         self._stop_distance: float | Tensor | None = self.limits.stop_distance
-        self._send: Tensor | None = None  # rows of the images that go through the model; None: all
+        self._send: Tensor | None = None  # rows of the images that are sent to the model; None: all
         self._send_known = True  # whether that is up to date with ``active`` and ``_stopped``
         self._queries = 0
         self._point, self._distance = self._nothing_found()
         self._broken, self._had_slope = torch.zeros_like(self.active), torch.zeros_like(self.active)
         self._most_pending = PENDING if x.numel() <= SMALL else 1
-        self._pending: list[Query] = []  # queries that best points and ``_broken`` do not know yet
-        self._steepest_pending: list[Tensor] = []  # largest entries (B,) of gradients that ``_had_slope`` does not know
-        self.notes: dict[int, str] = {}  # by image: the reason that a result gives of a success
+        self._pending: list[Query] = []  # queries that are not yet included in best points and ``_broken``
+        self._steepest_pending: list[Tensor] = []  # largest entries (B,) of gradients, not yet in ``_had_slope``
+        self.notes: dict[int, str] = {}  # by image, the reason that a result gives for a success
         self._start: Query | None = None
         self._last_logits: Tensor | None = None
         self._taken: tuple[Tensor, Bound] | None = None
@@ -220,25 +241,25 @@ class Problem:
 
     @property
     def budget(self) -> int | None:
-        """How many forwards, and how many backwards, an image may have at most."""
+        """The largest number of forwards, and of backwards, of an image."""
         return self.counts.budget
 
     @property
     def norm(self) -> float:
-        """p of the l_p norm that is minimised; for attacks that serve norms alone."""
+        """p of the l_p norm that is minimised, for attacks that support only norms."""
         assert self.bound.distance.norm is not None
         return self.bound.distance.norm
 
     @property
     def best_point(self) -> Tensor:
-        """(B, ...) the nearest verified point of each image, the clean image where none is known; a copy, which the
-        attack may overwrite."""
+        """(B, ...) the nearest verified point of each image, the clean image if none is known. A copy that the attack
+        may overwrite."""
         self._settle()
         return self._point.clone()
 
     @property
     def best_distance(self) -> Tensor:
-        """(B,) its distance, infinite where none is known."""
+        """(B,) the distance of the best point, infinite if none is known."""
         self._settle()
         return self._distance
 
@@ -249,17 +270,17 @@ class Problem:
 
     @property
     def forwards(self) -> Tensor:
-        """(B,) passes of each image so far."""
+        """(B,) forward passes of each image."""
         return self.counts.of(self.counts.forwards)
 
     @property
     def backwards(self) -> Tensor:
-        """(B,) the same backward."""
+        """(B,) backward passes of each image."""
         return self.counts.of(self.counts.backwards)
 
     @property
     def attached(self) -> Tensor:
-        """(B,) the forwards that were made for a gradient."""
+        """(B,) forward passes that were made for a gradient."""
         return self.counts.of(self.counts.attached)
 
     @property
@@ -270,8 +291,8 @@ class Problem:
 
     @property
     def history(self) -> Tensor:
-        """(B, 5) the best distance when each image had had 10, 30, 100, 300 and 1000 forwards, or the best so far where
-        it has had fewer."""
+        """(B, 5) the best distance of each image after 10, 30, 100, 300 and 1000 forwards; the last one if it has had
+        fewer."""
         return self._history.at_marks(self.best_distance)
 
     @property
@@ -281,11 +302,11 @@ class Problem:
         return self._broken
 
     def tolerance(self, logits: Tensor) -> Tensor:
-        """(B,) how far below zero the margin of ``logits`` (B, K) must be to count."""
+        """(B,) how far below zero the margin of ``logits`` (B, K) must be for a success."""
         return self.goal.tolerance(logits, self.oracle.precision)
 
     def why(self, index: int) -> str:
-        """Why nothing was found for an image."""
+        """The reason why an image has no success."""
         if bool(self.broken[index]):
             return (
                 "the model's logits were not finite for some candidates and no adversarial point was found among "
@@ -295,22 +316,21 @@ class Problem:
             return "the gradient was zero at every query, and random directions found nothing"
         return "no adversarial point was found within the budget"
 
-    # Which images take part, and what counts.
+    # Active images, and which successes count.
 
     def release(self, finished: Tensor) -> None:
-        """Takes the images marked in ``finished`` (B,) out of all further model passes."""
+        """Exclude the images marked in ``finished`` (B,) from all further model passes."""
         self._take_part(self.active & ~finished)
 
     def recall(self, images: Tensor) -> None:
-        """Makes exactly the images marked in ``images`` (B,) go through the model again, as far as the budget
-        allows."""
+        """Make exactly the images marked in ``images`` (B,) active again, as far as the budget allows."""
         self._take_part(images.clone())
-        self._queries = 0  # brings the rows up to date with the next query
+        self._queries = 0  # the next query updates the rows
         self.counts.begin_anew()
 
     @contextmanager
     def round(self) -> Iterator[None]:
-        """One round of an attack with several: it ends early when all are finished, and images released inside it take
+        """One of several rounds of an attack. It ends early when all images are finished; images released in it take
         part in the next."""
         before = self.active
         try:
@@ -327,8 +347,8 @@ class Problem:
 
     @contextmanager
     def isolated(self) -> Iterator[None]:
-        """An attack of its own inside: it finds nothing known and the random numbers it would have alone; afterwards
-        the better of both is kept."""
+        """Run another attack inside the block as if it ran alone, with its own random numbers and no known points.
+        Afterwards the better point of both is kept."""
         self._settle()
         point, distance, random, noise = self._point, self._distance, self.random, self._noise
         floor = self._history.floor
@@ -357,8 +377,8 @@ class Problem:
             self._keep(point, distance, self._distance > limit)
 
     def recheck_full_precision(self, outwards: tuple[float, ...]) -> None:
-        """Judges points found under autocast again without it, within the whole budget; one that fails is moved
-        ``outwards``, else given up."""
+        """Judge points found under autocast again without it, within the total budget. A point that fails is moved
+        ``outwards``; if that fails too, it is discarded."""
         self._settle()
         oracle, self.oracle = self.oracle, self.oracle.exact
         self.counts.budget = self.limits.budget
@@ -375,8 +395,15 @@ class Problem:
     # Queries.
 
     def start(self, distance_grad: bool = False, gradients: int = 1) -> Query:
-        """The query at the clean images, from the pass that was already made and counted; its gradient is available
-        once."""
+        """The query at the clean images, whose pass was already made and counted.
+
+        Args:
+            distance_grad: also compute the gradient of the distance.
+            gradients: number of gradients of the outputs that are needed; the clean pass provides one.
+
+        Returns:
+            The query.
+        """
         if self._start is None:
             return self.query(self.x, distance_grad=distance_grad, gradients=gradients)
         query, self._start = self._start, None
@@ -386,8 +413,8 @@ class Problem:
         return query
 
     def begin(self, leaf: Tensor, logits: Tensor, rows: Tensor) -> None:
-        """Takes over the clean pass of a whole batch: ``leaf`` (A, ...) and ``logits`` (A, K), of which ``rows`` (B,)
-        are attacked here."""
+        """Use the clean pass of a batch: ``leaf`` (A, ...) and ``logits`` (A, K), of which ``rows`` (B,) are
+        attacked."""
         self._start = Query(self, self.x, logits[rows], None, None)
         self._start._leaf, self._start._places = leaf, rows
         self._start.distance = torch.zeros_like(self._start.margin)
@@ -405,13 +432,22 @@ class Problem:
         gradients: int = 1,
         aside: bool = False,
     ) -> Query:
-        """Asks the model about ``candidate`` (B, ...), one per image, or (R, ...) for the images ``images`` (R,), which
-        may repeat.
+        """Query the model, and remember every success that is nearer than the best known point.
 
-        Finished images and those whose budget is spent are not sent. Raises ``Exhausted`` when none is left.
-        ``gradients``: how many gradients may be taken of the outputs; a backward pass goes through every row of its
-        graph, so images whose budget ends before that get a call of their own. ``aside``: for gradients at points that
-        are not offered as results; successes are not remembered.
+        Args:
+            candidate: points, shape (B, ...), or (R, ...) with ``images``. They are projected into the box.
+            grad: whether a gradient of the outputs is needed.
+            distance_grad: also compute the gradient of the distance.
+            images: the image of each candidate, shape (R,), which may repeat; None: one candidate per image.
+            gradients: largest number of gradients of the outputs. A backward pass includes every row of its graph, so
+                images whose budget ends earlier get a separate call.
+            aside: do not remember successes, for gradients at points that are not candidates for the result.
+
+        Returns:
+            The answers, one row per candidate. Images that are finished or have spent their budget are not sent.
+
+        Raises:
+            Exhausted: no image is left.
         """
         self._start = None
         box = self.box if images is None else self.box.take(images, self.x.shape[1:])
@@ -457,8 +493,8 @@ class Problem:
             return torch.zeros_like(query.point)
         gradient = query.backward(value, slope, allowed, keep)
         self.counts.count_backward(query.owners, allowed)
-        # In either case a copy: a backward of the model's own may return a tensor it keeps, its saved input or a buffer
-        # that the next pass overwrites.
+        # Always a copy, because the model's backward may return a tensor that it keeps, a saved input or a buffer that
+        # the next pass overwrites.
         if self.cheap_sync and math.isfinite(float((steepest := largest_entry(gradient)).sum())):  # none is negative
             gradient = gradient.clone(memory_format=torch.contiguous_format)
         else:
@@ -483,34 +519,49 @@ class Problem:
         return gradient
 
     def count_distance_gradients(self, query: Query, times: int | Tensor = 1) -> None:
-        """Counts ``times`` (one number or (R,)) gradients of the distance for each row of ``query`` that was sent; for
-        an attack that takes more than those a query gives."""
+        """Count ``times`` (a number or (R,)) gradients of the distance for each row of ``query`` that was sent, in
+        addition to those of the query itself."""
         if self.bound.distance.norm is None:
             if isinstance(times, Tensor) and query.sent is not None:
                 times = times[query.sent]
             self.counts.count_distance_gradients(query.owners, times)
 
     def midway(self, candidate: Tensor) -> Tensor:
-        """Halfway from ``candidate`` (B, ...) to the best point known (or the clean image): where to go on after
-        non-finite logits. Queries that wait to be taken in do not count yet."""
+        """The midpoint of ``candidate`` (B, ...) and the best known point (or the clean image), from which an attack
+        continues after non-finite logits. Pending queries are not included in the best point."""
         return torch.lerp(candidate, self._point, 0.5)
 
     def step_or_backtrack(self, query: Query, moved: Tensor, candidate: Tensor) -> Tensor:
-        """``moved`` (B, ...) where the logits of ``query`` were finite, and midway back from ``candidate`` (B, ...)
-        where they were not."""
+        """The next point, or a point half way back after logits that are not finite.
+
+        Args:
+            query: the last query.
+            moved: next points, shape (B, ...).
+            candidate: the queried points, shape (B, ...).
+
+        Returns:
+            ``moved`` if the logits were finite, otherwise the ``midway`` point of ``candidate``, shape (B, ...).
+        """
         if query.all_valid:
             return moved
         return torch.where(per_image(query.valid, moved), moved, self.midway(candidate))
 
     def delta_or_backtrack(self, query: Query, moved: Tensor, delta: Tensor) -> Tensor:
-        """The same for perturbations: ``moved`` (B, ...), or midway back from ``delta`` (B, ...)."""
+        """The same for perturbations: ``moved`` (B, ...), or a perturbation half way back from ``delta`` (B, ...)."""
         if query.all_valid:
             return moved
         return torch.where(per_image(query.valid, moved), moved, self.midway(self.x + delta) - self.x)
 
     def replace_zero_gradients(self, gradient: Tensor, stuck: Tensor | None = None) -> Tensor:
-        """``gradient`` (B, ...) with a random unit direction in rows that are zero (and, if given, marked in ``stuck``
-        (B,))."""
+        """Replace zero gradients by random unit directions.
+
+        Args:
+            gradient: gradients, shape (B, ...).
+            stuck: images to which this is restricted, shape (B,); None for all.
+
+        Returns:
+            The gradients, shape (B, ...).
+        """
         known, self._last_gradient = self._last_gradient, None
         same = known is not None and known[0] is gradient
         if known is not None and same and known[2]:
@@ -529,23 +580,28 @@ class Problem:
         return torch.where(per_image(zero, gradient), noise / per_image(norm, noise), gradient)
 
     def record(self, step: int, **values: Tensor) -> None:
-        """Passes copies of per-image values (B,) of a step to the caller's trace."""
+        """Send values of a step to the caller's trace.
+
+        Args:
+            step: number of the step.
+            values: per-image values by name, shape (B,).
+        """
         if self.trace is not None:
             self.trace({"step": step, **{name: value.detach().clone() for name, value in values.items()}})
 
-    # How the promises are kept.
+    # Internal methods.
 
     def _nothing_found(self) -> tuple[Tensor, Tensor]:
         return self.x.clone(), self.x.new_full((len(self.x),), float("inf"))
 
     def _keep(self, point: Tensor, distance: Tensor, rows: Tensor) -> None:
-        """Replaces the best points in the marked ``rows`` (B,)."""
+        """Replace the best points in the marked ``rows`` (B,)."""
         self._point = choose(rows, point, self._point, self.cheap_sync)
         self._distance = torch.where(rows, distance, self._distance)
 
     def _direction(self) -> Tensor:
-        """(B, ...) a unit direction for each image, another after each of its backward passes, so that the rest of the
-        batch does not matter; drawn once and rotated, so that no call waits for the CPU."""
+        """(B, ...) a unit direction for each image that depends on its number of backward passes, not on the batch. It
+        is drawn once and then rotated, so that no call waits for the CPU."""
         if self._noise is None:
             self._noise = unit(self.random.normal()).flatten(1)
         noise, turns = self._noise, self.counts.backwards
@@ -564,11 +620,11 @@ class Problem:
         self._stopped, self._send_known = images if self._stopped is None else self._stopped | images, False
 
     def _going(self) -> Tensor:
-        """(B,) which images still go through the model, as far as the budget allows."""
+        """(B,) the active images whose budget is not spent."""
         return self.active if self._stopped is None else self.active & ~self._stopped
 
     def _rows_to_send(self, images: Tensor | None) -> Tensor | None:
-        """Indices of the rows that go to the model; None when all do."""
+        """Indices of the rows to send to the model; None for all."""
         due = not self._send_known and (self.cheap_sync or self._queries % SYNC_EVERY == 0)
         self._queries += 1
         if due:
@@ -589,7 +645,7 @@ class Problem:
         return None if bool(allowed.all()) else allowed.nonzero().flatten()
 
     def _all_rows(self, outputs: Tensor | None, sent: Tensor | None, images: Tensor | None) -> Tensor:
-        """Logits of all rows: the new ones where they were sent, the last seen ones elsewhere."""
+        """Logits of all rows: new ones for rows that were sent, the last known ones for others."""
         if sent is None and outputs is not None:
             return outputs
         if self._last_logits is None:
@@ -599,13 +655,13 @@ class Problem:
         return old if outputs is None or sent is None else old.index_copy(0, sent, outputs)
 
     def _bound_of(self, images: Tensor) -> Bound:
-        """The bound distance of the images ``images`` (R,), kept while queries are about the same ones."""
+        """The bound distance of the images ``images`` (R,), cached for queries with the same images."""
         if self._taken is None or self._taken[0].shape != images.shape or not torch.equal(self._taken[0], images):
             self._taken = (images.clone(), self.bound.take(images))
         return self._taken[1]
 
     def _remember(self, query: Query, aside: bool) -> None:
-        """Takes in what a query found, and stops images that need no other."""
+        """Include the results of a query, and stop images that need no other query."""
         if self._history.due(self.counts):
             self._settle()
             stops = self._history.passed(self.counts, self._distance)
@@ -629,7 +685,7 @@ class Problem:
                 self._stop(within)
 
     def _settle(self) -> None:
-        """Brings the best points, and who was broken and had a slope, up to date with all queries."""
+        """Update the best points, and which images were broken and had a gradient, with all pending queries."""
         if self._steepest_pending:
             self._had_slope = self._had_slope | (torch.stack(self._steepest_pending).amax(0) > 0)
             self._steepest_pending = []
@@ -655,7 +711,7 @@ class Problem:
             self._broken = self._broken | (broken if query.images is None else self._of_images(query.images, broken))
 
     def _of_images(self, images: Tensor, rows: Tensor) -> Tensor:
-        """(B,) which images have a marked row in ``rows`` (R,), where ``images`` (R,) are the rows' images."""
+        """(B,) the images that have a marked row in ``rows`` (R,); ``images`` (R,) are the images of the rows."""
         return images.new_zeros(len(self)).index_add(0, images, rows.long()) > 0
 
     def _take_in(self, query: Query) -> None:
@@ -669,7 +725,7 @@ class Problem:
             return
         distance = torch.where(success, query.distance, self.infinity)
         smallest = self._distance.scatter_reduce(0, images, distance, "amin")
-        # Of several candidates of one image with the same distance the first is kept, whatever the device's scatter
+        # Of several candidates of an image with equal distance, the first is kept, independent of the device's scatter
         # order.
         order = torch.arange(len(images), device=images.device)
         wins = success & (distance == smallest[images]) & (distance < self._distance[images])
@@ -685,12 +741,12 @@ class Problem:
 
 
 class Counts:
-    """How many passes each image has had: ``forwards``, ``backwards`` and ``attached`` (the forwards made for a
-    gradient), neither above ``budget``, and how many ``distance_gradients``; a number while it is the same for all
-    images, else (B,).
+    """Counts of the passes of each image: ``forwards``, ``backwards`` and ``attached`` (forwards made for a gradient),
+    at most ``budget`` each, and ``distance_gradients``. A count is a number while it is equal for all images, otherwise
+    a tensor (B,).
 
     ``owners`` (R,) are the images of the rows of a pass, which may repeat; None: each image once, in order. An image
-    that would exceed its budget is spent, whatever the rest of the batch: so its result does not depend on it.
+    that would exceed its budget is excluded independently of the rest of the batch.
     """
 
     def __init__(self, size: int, device: torch.device, budget: int | None):
@@ -700,8 +756,7 @@ class Counts:
         self.attached: int | Tensor = 0
         self.distance_gradients: int | Tensor = 0
         self.begin_anew()
-        # Upper bounds of the counts of any image, so that no tensor is read back in the loop until a budget may be
-        # reached.
+        # Upper bounds of all images' counts, so that no tensor is read in the loop until a budget may be reached.
         self._forwards_at_most = self._backwards_at_most = 0
 
     def of(self, counts: int | Tensor) -> Tensor:
@@ -709,12 +764,12 @@ class Counts:
         return torch.full((self.size,), counts, device=self.device) if isinstance(counts, int) else counts
 
     def begin_anew(self) -> None:
-        """Forgets who would have exceeded the budget; the counts stay."""
+        """Clear the marks of images that would have exceeded the budget. The counts stay."""
         self.spent, self._any_spent = torch.zeros(self.size, dtype=torch.bool, device=self.device), False
 
     def may_forward(self, owners: Tensor | None) -> Tensor | None:
-        """(R,) which rows may go forward once more; None when all may. Raises ``Exhausted`` when every image is
-        spent."""
+        """(R,) the rows with budget for another forward; None for all. Raises ``Exhausted`` if every image has spent
+        its budget."""
         self._forwards_at_most += 0 if self.budget is None else most(owners)
         return self._within(self.forwards, self._forwards_at_most, owners)
 
@@ -724,18 +779,18 @@ class Counts:
         return self._within(self.backwards, self._backwards_at_most, owners)
 
     def count_forward(self, owners: Tensor | None, attached: bool) -> None:
-        """Counts one forward for each row, ``attached`` where it was made for a gradient."""
+        """Count one forward for each row, ``attached`` if it is made for a gradient."""
         self.forwards = self._added(self.forwards, owners, None)
         if attached:
             self.attached = self._added(self.attached, owners, None)
         self._forwards_at_most = max(self._forwards_at_most, 1)
 
     def count_backward(self, owners: Tensor | None, allowed: Tensor | None) -> None:
-        """Counts one backward for each row that was ``allowed`` (R,)."""
+        """Count one backward for each row that was ``allowed`` (R,)."""
         self.backwards = self._added(self.backwards, owners, allowed)
 
     def count_distance_gradients(self, owners: Tensor | None, times: int | Tensor) -> None:
-        """Counts ``times`` (one number or (R,)) gradients of the distance for each row."""
+        """Count ``times`` (a number or (R,)) gradients of the distance for each row."""
         if owners is None:
             self.distance_gradients = self.distance_gradients + times
         else:
@@ -743,8 +798,8 @@ class Counts:
             self.distance_gradients = self.of(self.distance_gradients).index_add(0, owners, added)
 
     def groups(self, owners: Tensor | None, gradients: int, rows: int) -> list[Tensor] | None:
-        """The ``rows`` of a pass in groups that run out of backward passes together; None: none does within so many
-        ``gradients``."""
+        """The ``rows`` of a pass, grouped by when they run out of backward passes; None if none does within
+        ``gradients`` passes."""
         if self.budget is None or self._backwards_at_most + gradients * most(owners) <= self.budget:
             return None
         owners = torch.arange(rows, device=self.device) if owners is None else owners
@@ -782,14 +837,14 @@ class Counts:
 
 
 def most(owners: Tensor | None) -> int:
-    """How many rows one image has at most in ``owners`` (R,); None: each image has one."""
+    """The largest number of rows of one image in ``owners`` (R,); None: each image has one."""
     if owners is None:
         return 1
     return int(torch.bincount(owners).max()) if len(owners) else 0
 
 
 def occurrence(images: Tensor) -> Tensor:
-    """(R,) how often each entry's image occurred before it in ``images`` (R,)."""
+    """(R,) the number of earlier entries in ``images`` (R,) with the same image."""
     order = torch.argsort(images, stable=True)
     grouped = images[order]
     position = torch.arange(len(images), device=images.device)
@@ -800,10 +855,11 @@ def occurrence(images: Tensor) -> Tensor:
 
 
 class History:
-    """``values`` (B, M): the best distance of each image when it had had so many forwards, at ``MARKS`` and at the
-    quarters of a plan; NaN where it has not had more yet.
+    """``values`` (B, M): the best distance of each image after the numbers of forwards in ``MARKS`` and after each
+    quarter of a plan; NaN if it has not passed them.
 
-    While all images go through every pass their counts are one number, and nothing is computed between two marks.
+    While all images take part in every pass, their counts are a single number and nothing is computed between two
+    marks.
     """
 
     def __init__(self, x: Tensor, limits: Limits):
@@ -813,15 +869,15 @@ class History:
         self._all_marks = MARKS + self._quarters
         self._marks = torch.tensor(self._all_marks, device=x.device)
         self.values = torch.full((len(x), len(self._all_marks)), float("nan"), dtype=x.dtype, device=x.device)
-        self.floor: Tensor | None = None  # (B,) what was known before an attack inside another began
+        self.floor: Tensor | None = None  # (B,) best distance before a nested attack began
 
     def due(self, counts: Counts) -> bool:
-        """Whether an image may have passed a mark with the last forward."""
+        """Whether an image may have passed a mark in the last forward."""
         return not isinstance(counts.forwards, int) or counts.forwards - 1 in self._all_marks
 
     def passed(self, counts: Counts, best: Tensor) -> Tensor | None:
-        """After a pass, with the ``best`` distances (B,) before it: who stops (B,), having found something and improved
-        by less than the share over the last quarter; None: nobody."""
+        """Update after a pass, with the ``best`` distances (B,) before it. Returns the images (B,) that stop because
+        they have a success and improved by less than the share over the last quarter; None for none."""
         crossed = (counts.of(counts.forwards).unsqueeze(1) > self._marks) & self.values.isnan()
         if cheap_sync(best.device) and not bool(crossed.any()):
             return None
@@ -835,18 +891,18 @@ class History:
         return stops if bool(stops.any()) else None
 
     def at_marks(self, final: Tensor) -> Tensor:
-        """(B, 5) the best distance at each of ``MARKS``, with the ``final`` (B,) one where an image had fewer passes;
-        never below that."""
+        """(B, 5) the best distance at each of ``MARKS``, and the ``final`` one (B,) if an image had fewer passes; never
+        below the final one."""
         values = self.values[:, : len(MARKS)]
         return torch.maximum(torch.where(values.isnan(), final.unsqueeze(1), values), final.unsqueeze(1))
 
     def _stale(self, then: Tensor, now: Tensor) -> Tensor:
-        """(B,) found by then, and nearer by less than the share since."""
+        """(B,) the images with a success at the mark that improved by less than the share since then."""
         return torch.isfinite(then) & (now > (1 - self._improvement) * then)
 
 
 def expected_forwards(attack: Any) -> int | None:
-    """About how many forwards an attack makes for an image, from its settings; None where they do not say."""
+    """The approximate number of forwards that an attack makes per image, from its settings; None if unknown."""
     parts, inner = getattr(attack, "attacks", None), getattr(attack, "attack", None)
     if parts:
         counts = [expected_forwards(part) for part in parts]
@@ -856,7 +912,7 @@ def expected_forwards(attack: Any) -> int | None:
         return None if each is None else each * int(getattr(attack, "halvings", 1))
     if isinstance(outer := getattr(attack, "outer", None), int):
         return outer * int(attack.inner)
-    # Few images go on after a trial.
+    # Few images continue after a trial.
     steps = getattr(attack, "trial", None) or getattr(attack, "steps", None)
     return (
         steps * int(getattr(attack, "searches", 1)) * int(getattr(attack, "restarts", 1))

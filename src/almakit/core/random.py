@@ -1,4 +1,4 @@
-"""Random numbers that belong to an image."""
+"""Random numbers that depend only on an image and the seed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from torch import Tensor
 from ..tensors import cheap_sync
 
 ROTATION = 7919
-"""Values by which numbers drawn once are rotated from call to call."""
+"""Offset by which numbers that are drawn once are rotated between calls."""
 
 
 class ImageRandom:
-    """Random numbers that belong to an image: seeded from (seed, pixels, label), so neither batch nor order nor shard
-    matters."""
+    """Random numbers per image, seeded from (seed, pixels, label), so that they do not depend on batch, order or
+    shard."""
 
     def __init__(self, seed: int, x: Tensor, labels: Tensor):
         """``x`` (B, ...) the clean images, ``labels`` (B,)."""
@@ -27,7 +27,7 @@ class ImageRandom:
 
     @property
     def generators(self) -> list[torch.Generator]:
-        """One CPU generator per image, made when first needed."""
+        """One CPU generator per image, created when first needed."""
         if self._generators is None:
             pixels, labels = self.x.detach().cpu().contiguous(), self.labels.tolist()
             self._generators = []
@@ -37,26 +37,27 @@ class ImageRandom:
         return self._generators
 
     def again(self) -> ImageRandom:
-        """The same random numbers from their beginning."""
+        """A copy that starts from the beginning of the random numbers."""
         return ImageRandom(self.seed, self.x, self.labels)
 
     def take(self, rows: Tensor) -> ImageRandom:
-        """The generators of the images ``rows`` (R,), shared with this one."""
+        """The random numbers of the images ``rows`` (R,), with shared generators."""
         part = ImageRandom(self.seed, self.x[rows], self.labels[rows])
         part._generators = [self.generators[row] for row in rows.tolist()]
         return part
 
     def normal(self, rows: list[int] | None = None) -> Tensor:
-        """Standard normal images (B, ...); with ``rows`` only those draw, the others are zero."""
+        """Standard normal images (B, ...). With ``rows``, only these images draw numbers; the others are zero."""
         return self._draw(torch.randn, self.x.shape[1:], rows)
 
     def uniform(self, rows: list[int] | None = None) -> Tensor:
-        """Images uniform in [0, 1) (B, ...); with ``rows`` only those draw, the others are zero."""
+        """Images uniform in [0, 1), shape (B, ...). With ``rows``, only these images draw numbers; the others are
+        zero."""
         return self._draw(torch.rand, self.x.shape[1:], rows)
 
     def uniform_where(self, images: Tensor) -> Tensor:
-        """Images uniform in [0, 1) (B, ...) for the marked ``images`` (B,). Where reading the marks is expensive, each
-        image's numbers are drawn once and rotated for every call."""
+        """Images uniform in [0, 1), shape (B, ...), for the marked ``images`` (B,). If reading the marks is expensive,
+        each image's numbers are drawn once and rotated in every call."""
         if cheap_sync(images.device):
             return self.uniform(images.nonzero().flatten().tolist())
         if self._drawn is None:
@@ -65,7 +66,7 @@ class ImageRandom:
         return self._drawn.roll(ROTATION * self._calls, 1).view_as(self.x)
 
     def numbers(self, count: int, rows: list[int] | None = None) -> Tensor:
-        """(B, count) the same of so many numbers for each image."""
+        """``count`` uniform numbers for each image, shape (B, count)."""
         return self._draw(torch.rand, (count,), rows)
 
     def _draw(self, draw: Callable[..., Tensor], shape: Sequence[int], rows: list[int] | None) -> Tensor:

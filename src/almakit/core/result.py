@@ -1,4 +1,4 @@
-"""What an attack returns: one row per image with its status, and the numbers, pictures and files of it."""
+"""``Result``, which attacks return: one row per image, with numbers, pictures and files."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound="Result")
 Rows = slice | Tensor | Sequence[int] | Sequence[bool]
-"""Which images: a slice, positions (R,), or a boolean mask (B,); numpy arrays too."""
+"""A selection of images: a slice, positions (R,), or a boolean mask (B,), also as numpy arrays."""
 
 
 HEADER = "almakit-result"
 OTHER_COUNTS = ("surrogate_forwards", "distance_gradients")
-"""Counts (B,) that a result may have beside forwards and backwards."""
+"""Optional counts (B,) of a result besides forwards and backwards."""
 
 
 class Status(IntEnum):
-    """How an image ended. The sentences are in ``sentence``."""
+    """The outcome for an image; ``sentence`` describes it."""
 
     ALREADY_WRONG = 0
     SUCCESS = 1
@@ -52,7 +52,7 @@ class Status(IntEnum):
 
 @dataclass(frozen=True, eq=False)
 class ImageResult:
-    """One image of a ``Result``: ``result[3]``. ``adversarial`` (...) is the clean image where nothing was found."""
+    """One image of a ``Result``: ``result[3]``. ``adversarial`` (...) is the clean image if the attack failed."""
 
     adversarial: Tensor
     distance: float
@@ -78,19 +78,28 @@ class ImageResult:
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """One row per image: the best verified point, its distance, how it ended and what it cost.
+    """The result of an attack, one row per image.
 
-    ``adversarials`` (B, ...) holds the clean image where nothing was found; ``distances`` (B,) is 0 where the goal was
-    reached from the start and inf where nothing was found. ``forwards`` and ``backwards`` (B,) count model passes of
-    each image. ``probes`` counts the forwards of the checks before and after the attack, which belong to no image's
-    budget. ``originals`` (B, ...), ``labels`` (B,) and the name of the ``distance`` are what the attack was
-    given. ``course`` (B, 5) is the best distance after 10, 30, 100, 300 and 1000 forwards. ``shares`` (B,), of a random
-    model: in which share of fresh passes the goal is reached. ``surrogate_forwards`` (B,): passes of the model that
-    gradients came from, whose are all ``backwards`` then. ``distance_gradients`` (B,): gradients of the distance that
-    each image took, None in lp norms, where they are a formula. ``step``: the spacing of the grid on which originals
-    and adversarial images lie, 0 where there is none. ``radii``: those of attacks at a fixed epsilon, empty where the
-    smallest distance was looked for. ``stop_within``: the radius at which images stopped; distances up to it are not
-    the smallest. ``result[3]`` is one image, ``result[mask]`` and ``result[:10]`` are results again.
+    ``result[3]`` is one image; ``result[mask]`` and ``result[:10]`` are results.
+
+    Args:
+        adversarials: best verified points, shape (B, ...); the clean image if the attack failed.
+        distances: their distances, shape (B,); 0 if the clean image reaches the goal, infinite if the attack failed.
+        status: outcome of each image, shape (B,); see ``Status``.
+        forwards: forward passes of each image, shape (B,).
+        backwards: backward passes of each image, shape (B,).
+        reasons: why an image failed, or a remark about its success; None otherwise.
+        probes: forwards of the checks before and after the attack, which are not part of any image's budget.
+        originals: clean images, shape (B, ...).
+        labels: labels of the call, shape (B,).
+        distance: name of the distance.
+        course: best distance after 10, 30, 100, 300 and 1000 forwards, shape (B, 5).
+        shares: for random models, the vote share of each point, shape (B,).
+        surrogate_forwards: passes of the surrogate, to which all ``backwards`` then belong, shape (B,).
+        distance_gradients: gradients of the distance, shape (B,); None in lp norms, whose gradient is a formula.
+        step: spacing of the grid of the inputs, 0 without a grid.
+        radii: radii of attacks at a fixed epsilon; empty for attacks that minimise the distance.
+        stop_within: radius within which broken images stop; distances up to it are not the smallest.
     """
 
     adversarials: Tensor
@@ -111,7 +120,7 @@ class Result:
     radii: tuple[float, ...] = ()
     stop_within: float | None = None
 
-    # One image, some images, all of them in turn.
+    # Selection of images.
 
     def __len__(self) -> int:
         return len(self.status)
@@ -126,7 +135,7 @@ class Result:
         if _one(rows):
             rows = int(rows)  # type: ignore[arg-type]
             if not -len(self) <= rows < len(self):
-                # IndexError ends a loop over a sequence.
+                # IndexError ends a loop over the result.
                 raise IndexError(f"there are {len(self)} images; {rows} is none of them.")
             label = None if self.labels is None else self.labels[rows]
             return ImageResult(
@@ -180,7 +189,7 @@ class Result:
 
     @property
     def success(self) -> Tensor:
-        """(B,) whether an image fools the model (already wrong ones included, as the paper counts)."""
+        """(B,) whether an image fools the model, including misclassified clean images, as in the paper."""
         return (self.status == Status.ALREADY_WRONG) | (self.status == Status.SUCCESS)
 
     @property
@@ -189,22 +198,21 @@ class Result:
 
     @property
     def median(self) -> float:
-        """Median distance over all images: already wrong counts 0, failed infinity."""
+        """Median distance over all images; 0 for misclassified clean images, infinite for failures."""
         if not len(self):
             return float("nan")
-        # Not by quantile(): between two infinities it interpolates to NaN.
+        # quantile() would interpolate two infinities to NaN.
         ordered = self.distances.double().sort().values
         return float(ordered[(len(self) - 1) // 2] + ordered[len(self) // 2]) / 2
 
     @property
     def clean_accuracy(self) -> float:
-        """The share of images on which the goal is not reached from the start: those classified as their label, where
-        there are no targets."""
+        """The share of clean images that do not reach the goal; without targets, those classified as their label."""
         return self.robust_accuracy(0.0)
 
     @cached_property
     def grid(self) -> Grid:
-        """Which distances lie within a radius."""
+        """The rule that decides whether a distance is within a radius."""
         size = float(self.adversarials.abs().max()) if self.adversarials.numel() else 1.0
         return Grid.of(self.distance, self.step, rounding=torch.finfo(self.distances.dtype).eps * size)
 
@@ -217,8 +225,8 @@ class Result:
                 a grid, whole levels are counted.
 
         Returns:
-            The share; NaN where there are no images, for attacks at a fixed epsilon at any other radius but 0, and
-            between 0 and ``stop_within``.
+            The share. NaN without images, at radii other than 0 and epsilon for attacks at a fixed epsilon, and between
+            0 and ``stop_within``.
         """
         radius = number(eps)
         unknown = bool(self.radii) and radius > 0 and not any(same(radius, known) for known in self.radii)
@@ -229,8 +237,8 @@ class Result:
         return float((self.distances.double() > self.grid.limit(radius)).double().mean())
 
     def curve(self, epsilons: Iterable[float | str] | None = None) -> list[tuple[float, float]]:
-        """(eps, robust accuracy) for each radius; without radii for 0 and every distance found, where the curve has its
-        steps, or the radii of an attack at a fixed epsilon."""
+        """(eps, robust accuracy) for each radius. By default for 0 and all distances, where the curve has its steps;
+        for an attack at a fixed epsilon, for its radii."""
         if epsilons is None:
             known = set(self.radii or self.distances[torch.isfinite(self.distances)].double().tolist())
             if self.stop_within is not None:
@@ -258,15 +266,15 @@ class Result:
     # Pictures and files.
 
     def plot(self, ax: Any = None) -> Picture:
-        """Robust accuracy against the radius, a matplotlib figure; drawn into the axes ``ax`` where given."""
+        """Draw robust accuracy against the radius, into the matplotlib axes ``ax`` if given. Returns the figure."""
         from .plots import draw_curve
 
         picture: Picture = draw_curve(self, ax)
         return picture
 
     def show(self, rows: int | Rows | None = None) -> Picture:
-        """Image, adversarial image and their difference side by side, a matplotlib figure: of one image, of some, or of
-        the first five found."""
+        """Draw image, adversarial image and difference of one or several images, by default of the first five
+        successes. Returns a matplotlib figure."""
         from .plots import draw_images
 
         if rows is None:
@@ -274,8 +282,8 @@ class Result:
         return draw_images(self[[int(rows)] if _one(rows) else rows])  # type: ignore[arg-type]
 
     def save(self, path: str | Path) -> Path:
-        """Writes all of it into one safetensors file, its words and numbers as JSON in the file's header;
-        ``Result.load`` reads it back."""
+        """Write the result to a safetensors file, with texts and numbers as JSON in its header. ``Result.load`` reads
+        it."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         tensors = {
             name: value.detach().cpu().contiguous().clone()
@@ -295,7 +303,7 @@ class Result:
 
     @classmethod
     def load(cls: type[R], path: str | Path) -> R:
-        """What ``save`` wrote."""
+        """Read a result that ``save`` wrote."""
         place = Path(path).expanduser()
         if not place.is_file():
             raise Unavailable(f"there is no file {place}.")
@@ -321,7 +329,7 @@ class Result:
         )
 
     def _repr_html_(self) -> str:
-        """For notebooks: the sentence of ``repr`` and a table of the first ten images."""
+        """For notebooks: the text of ``repr`` and a table of the first ten images."""
         head = "".join(
             f"<th>{name}</th>"
             for name in ("image", "label", "status", f"distance {escape(self.distance)}", "forwards", "backwards")
@@ -339,7 +347,7 @@ class Result:
 
     @staticmethod
     def empty(x: Tensor) -> Result:
-        """The result for no images; ``x`` (0, ...) says their shape."""
+        """The result for no images; ``x`` (0, ...) has their shape."""
         counts = torch.zeros(0, dtype=torch.long)
         return Result(x, x.new_zeros(0), counts, counts, counts)
 
@@ -367,7 +375,7 @@ class Result:
             shares=rows("shares"),
             **{name: rows(name) for name in OTHER_COUNTS},
             step=parts[0].step if len({part.step for part in parts}) == 1 else 0.0,
-            # An attack that looks for the smallest distance answers for every radius.
+            # An attack that minimises the distance gives results for every radius.
             radii=tuple(dict.fromkeys(radius for part in parts for radius in part.radii))
             if all(part.radii for part in parts)
             else (),
@@ -376,7 +384,7 @@ class Result:
 
 
 def _one(rows: object) -> bool:
-    """Whether it is one whole number: Python's, numpy's or a tensor's."""
+    """Whether a value is an integer of Python, numpy or a tensor."""
     return getattr(rows, "ndim", 0) == 0 and hasattr(rows, "__index__")
 
 
@@ -384,7 +392,7 @@ def best_of(results: Iterable[Result]) -> Result:
     """The smallest verified distance of each image over several attacks on the same images; forwards and backwards are
     their sums.
 
-    Of equal distances the first result's point is taken. The attacks must have minimised the same distance.
+    If distances are equal, the first result's point is taken. All attacks must have minimised the same distance.
     """
     parts = list(results)
     if not parts:
@@ -407,5 +415,5 @@ def best_of(results: Iterable[Result]) -> Result:
         for name in ("forwards", "backwards", *OTHER_COUNTS)
         if all(getattr(part, name) is not None for part in parts)
     }
-    # How near they came for how many passes in all depends on their order, which nobody chose.
+    # The distance after a total number of passes would depend on the order of the results.
     return replace(merged, **sums, probes=sum(part.probes for part in parts), course=None)

@@ -1,5 +1,4 @@
-"""From an attack, a goal and images to a result: batch by batch, and at the end a fresh pass over everything that
-claims to be a success."""
+"""Runs an attack batch by batch and checks every success at the end with an additional pass."""
 
 from __future__ import annotations
 
@@ -26,20 +25,19 @@ from .result import Result, Status
 if TYPE_CHECKING:
     from .attack import Attack
 
-# How far along its perturbation a point found under autocast is moved until it holds in full precision.
+# Factors by which a point found under autocast is moved outwards until it is a success in full precision.
 OUTWARDS = (1.0, 1.02, 1.05, 1.1, 1.25)
-# The same of a random model, until the votes hold it.
+# The same for a random model, until the votes confirm it.
 VOTED_OUTWARDS = (1.0, 1.02, 1.05, 1.1, 1.2, 1.35, 1.6, 2.0)
-# How far a success that only the rounding of its own batch made is moved until it holds in another.
+# Factors for a success that depends on the rounding of its batch, until it is a success in another batch.
 NUDGES = (1.0001, 1.001, 1.01)
-# How far a distance measured again may differ from the one remembered: the rounding of another batch.
+# Tolerance of a distance that is measured again in another batch.
 SLACK = 1e-4
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a call is carried out; the fields are options of ``Attack.__call__``, and ``stop_distance`` is the largest
-    distance within ``stop_within``."""
+    """Options of ``Attack.__call__``; ``stop_distance`` is the largest distance that is within ``stop_within``."""
 
     batch_size: int
     seed: int
@@ -50,7 +48,7 @@ class Options:
     stop_distance: float | None
 
     def limits(self, attack: Attack, oracle: Oracle) -> Limits:
-        """When images stop, in queries."""
+        """The conditions under which images stop."""
         passes, stop = 1 if oracle.eot is None else oracle.eot.passes, self.stop_distance
         if self.budget is not None and self.budget < passes:
             raise BadInput(
@@ -58,7 +56,7 @@ class Options:
             )
         budget = None if self.budget is None else self.budget // passes
         if stop is not None and attack.minimal:
-            # Votes and full precision may move a point outwards; it must not leave the radius then.
+            # Votes and full precision may move a point outwards, but not out of the radius.
             stop /= VOTED_OUTWARDS[-1] if oracle.eot is not None else OUTWARDS[-1] if oracle.autocast is not None else 1
         plan = None
         if self.tolerance is not None:
@@ -72,11 +70,11 @@ class Options:
 
 
 def solve(attack: Attack, oracle: Oracle, x: Tensor, goal: Goal, box: Box, options: Options) -> Result:
-    """What ``attack`` finds for the images ``x`` (B, ...), ``options.batch_size`` at a time.
+    """Run ``attack`` on the images ``x`` (B, ...), ``options.batch_size`` at a time.
 
-    With ``options.check`` some images of the first batch are queried alone before it, which shows whether the model is
-    deterministic, and every success is queried again at the end. These passes belong to no image's budget; the result
-    counts them as probes.
+    With ``options.check``, some images of the first batch are first queried alone to test whether the model is
+    deterministic, and every success is queried again at the end. These passes are not part of any image's budget; the
+    result counts them as probes.
     """
     limits, parts = options.limits(attack, oracle), []
     for rows in torch.arange(len(x), device=x.device).split(options.batch_size):
@@ -110,14 +108,14 @@ def solve(attack: Attack, oracle: Oracle, x: Tensor, goal: Goal, box: Box, optio
 
 
 class Batch:
-    """One batch: the clean pass, which settles what needs no attack, the problem of the others, and the result."""
+    """One batch: the clean pass, the problem of the images that need an attack, and the result."""
 
     def __init__(self, attack: Attack, oracle: Oracle, x: Tensor, goal: Goal, box: Box, rows: Tensor, options: Options):
-        """Makes the clean pass of the images ``x`` (B, ...), the ``rows`` (B,) of the call."""
+        """Make the clean pass of the images ``x`` (B, ...), which are the ``rows`` (B,) of the call."""
         self.attack, self.oracle, self.x, self.box, self.rows, self.options = attack, oracle, x, box, rows, options
         slopes, before = attack.needs_gradients(), oracle.queried
         check = options.check and not int(rows[0])
-        # Before the clean pass: nothing may come between a forward and its backward.
+        # Before the clean pass, because no call may come between a forward and its backward.
         alone = outputs_alone(oracle, x) if check else None
         self.probes = oracle.queried - before
         self._leaf = x.detach().requires_grad_(slopes)
@@ -142,7 +140,7 @@ class Batch:
         self._problem: Problem | None = None
 
     def problem(self, limits: Limits) -> Problem | None:
-        """The images that are to be attacked; None where there are none."""
+        """The problem of the images to attack; None if there are none."""
         if not len(self.todo):
             return None
         attack, x, options = self.attack, self.x[self.todo], self.options
@@ -171,7 +169,8 @@ class Batch:
         return self._problem
 
     def result(self) -> Result:
-        """What the clean pass and the attack found; points found under autocast are judged in full precision first."""
+        """The result of the clean pass and the attack. Points found under autocast are judged in full precision
+        first."""
         x, attack, problem, todo = self.x, self.attack, self._problem, self.todo
         passes = 1 if self.oracle.eot is None else self.oracle.eot.passes
         status = torch.full((len(x),), int(Status.FAILED), device=x.device)
@@ -187,7 +186,7 @@ class Batch:
             reasons[row] = "the model's logits are not finite on the clean image"
         if problem is not None:
             if self.oracle.autocast is not None:
-                # An attack inside a given radius must not be moved out of it.
+                # A success at a fixed radius must not be moved out of it.
                 problem.recheck_full_precision(OUTWARDS if attack.minimal else OUTWARDS[:1])
             found, distance = problem.found, problem.best_distance
             status[todo[found]] = int(Status.SUCCESS)
@@ -224,11 +223,11 @@ class Batch:
 
 @torch.no_grad()
 def checked(result: Result, attack: Attack, oracle: Oracle, x: Tensor, goal: Goal, box: Box) -> Result:
-    """``result`` with every success, images that were already wrong included, queried again: by the model without
-    autocast, in batches of another composition, against the caller's own images ``x`` (B, ...).
+    """``result`` after querying every success again (also misclassified clean images), without autocast, in batches of
+    another composition, with distances to the caller's images ``x`` (B, ...).
 
-    A point that only the rounding of its batch made a success is moved outwards by a hair, unless its radius is given.
-    A success that does not hold becomes a failure with a reason.
+    A success that depends on the rounding of its batch is moved slightly outwards, unless its radius is fixed. A
+    success that is not confirmed becomes a failure with a reason.
     """
     rows = result.success.nonzero().flatten()
     if not len(rows):
@@ -243,7 +242,7 @@ def checked(result: Result, attack: Attack, oracle: Oracle, x: Tensor, goal: Goa
         moved = box.project(clean + reach * (found - clean), clean)
         points = torch.where(per_image(reached | unchanged, points), points, moved)
         claimed = torch.where(reached | unchanged, claimed, attack.measure(clean, points))
-        # All of them again: in a smaller batch a model that depends on its batch might decide otherwise.
+        # All of them again, because a model that depends on its batch may decide differently in a smaller one.
         reached = _reaches_elsewhere(oracle, goal, points)
     result.adversarials[rows], result.distances[rows] = points, claimed
     if result.course is not None:
@@ -267,7 +266,7 @@ def checked(result: Result, attack: Attack, oracle: Oracle, x: Tensor, goal: Goa
 
 
 def _fail(result: Result, row: int, x: Tensor, reason: str) -> None:
-    """Turns a success of ``result`` into a failure."""
+    """Change a success of ``result`` into a failure."""
     result.adversarials[row], result.distances[row], result.status[row] = x[row], float("inf"), int(Status.FAILED)
     if result.course is not None:
         result.course[row] = float("inf")
@@ -277,8 +276,8 @@ def _fail(result: Result, row: int, x: Tensor, reason: str) -> None:
 def _reaches_elsewhere(oracle: Oracle, goal: Goal, points: Tensor) -> Tensor:
     """(R,) whether the ``points`` (R, ...) reach the goal in batches of another composition than they were found in.
 
-    The order is reversed and the batch is halved. A second pass moves every point on by one row, so that each is judged
-    in a row of even index, as an image alone is.
+    The order is reversed and the batch is halved. A second pass shifts all points by one row, so that each is judged
+    once in a row of even index, as a single image is.
     """
     order, reached = torch.arange(len(points), device=points.device).flip(0), points.new_ones(len(points)) > 0
     for rows in (order, order.roll(1))[: 1 if len(points) < 3 else 2]:
@@ -293,12 +292,13 @@ def _reaches(goal: Goal, outputs: Tensor) -> Tensor:
     return finite & (goal.margin(torch.where(per_image(finite, outputs), outputs, 0.0)) < 0)
 
 
-# Random models: a success is the goal reached in a stated share of fresh passes.
+# Random models: a success must reach the goal in a required share of additional passes.
 
 
 @torch.no_grad()
 def shares(oracle: Oracle, eot: EOT, goal: Goal, points: Tensor, purpose: str) -> Tensor:
-    """(R,) in which share of fresh passes each of the ``points`` (R, ...) reaches the ``goal`` of its row, float64."""
+    """(R,) the share of additional passes in which each of the ``points`` (R, ...) reaches the ``goal`` of its row,
+    float64."""
     found = []
     for row, point in enumerate(points):
         outputs = oracle.passes(point, eot.votes, purpose)
@@ -308,8 +308,8 @@ def shares(oracle: Oracle, eot: EOT, goal: Goal, points: Tensor, purpose: str) -
 
 
 def _held(oracle: Oracle, eot: EOT, goal: Goal, points: Tensor) -> tuple[Tensor, Tensor]:
-    """(R,) the shares of the votes for the ``points`` (R, ...), and (R,) whether they hold: the lower end of the
-    interval reaches the stated share, twice. Of several reaches that are tried one passes once by luck alone."""
+    """Vote shares (R,) of the ``points`` (R, ...), and whether they are confirmed (R,): the lower end of the interval
+    reaches the required share in two votes, because with several attempts a single vote can pass by chance."""
     votes, holds = _surely(oracle, eot, goal, points, "hold")
     rows = holds.nonzero().flatten()
     if len(rows):
@@ -319,7 +319,7 @@ def _held(oracle: Oracle, eot: EOT, goal: Goal, points: Tensor) -> tuple[Tensor,
 
 
 def _surely(oracle: Oracle, eot: EOT, goal: Goal, points: Tensor, purpose: str) -> tuple[Tensor, Tensor]:
-    """(R,) shares of the votes, and (R,) whether the lower end of the interval reaches the stated one."""
+    """Vote shares (R,), and whether the lower end of the interval reaches the required share (R,)."""
     votes = shares(oracle, eot, goal, points, purpose)
     lower = torch.tensor([wilson(share, eot.votes)[0] for share in votes.tolist()])
     return votes, (lower.to(votes) >= eot.share) | (votes == 1)

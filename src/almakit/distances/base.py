@@ -1,4 +1,5 @@
-"""What a distance is: a name, a few facts, and ``bind(x)``, which does once what depends on the reference alone."""
+"""Base classes of distances: a name, properties, and ``bind(x)``, which precomputes everything that depends only on the
+reference."""
 
 from __future__ import annotations
 
@@ -13,10 +14,10 @@ from ..errors import BadInput
 
 
 class Bound:
-    """A distance to fixed references ``x`` (B, ...): call it with ``y`` (B, ...) and get (B,).
+    """A distance to fixed references ``x`` (B, ...); a call with ``y`` (B, ...) returns (B,).
 
-    A subclass keeps whatever it computed from ``x``. Where it has a closed-form gradient it overrides
-    ``value_and_grad``; where it can slice what it kept it overrides ``take``.
+    A subclass stores values computed from ``x``. It may override ``value_and_grad`` with a closed-form gradient, and
+    ``take`` to slice the stored values.
     """
 
     def __init__(self, distance: Distance, x: Tensor):
@@ -43,7 +44,7 @@ class Distance:
     """A function D(x, y) >= 0 of image pairs in [0, 1], zero at y = x, one number per image.
 
     ``norm`` is p for the lp norms and None otherwise. ``degree`` is how D grows near zero: D(x, x + t d) ~ t**degree.
-    ``first_step`` holds the paper's starting distance epsilon for ALMA and the one of the authors' scripts.
+    ``first_step`` contains ALMA's starting distance epsilon in the paper and in the authors' scripts.
     """
 
     name: ClassVar[str] = ""
@@ -59,7 +60,15 @@ class Distance:
         raise NotImplementedError
 
     def __call__(self, x: Tensor, y: Tensor) -> Tensor:
-        """D(x, y) of shape (B,) for x and y of the same shape (B, ...)."""
+        """The distance of two batches of images.
+
+        Args:
+            x: reference images, shape (B, ...).
+            y: images, shape (B, ...).
+
+        Returns:
+            The distances, shape (B,).
+        """
         if x.shape != y.shape:
             raise BadInput(f"a distance compares images of one shape, not {tuple(x.shape)} with {tuple(y.shape)}.")
         self.check(x)
@@ -103,7 +112,7 @@ class _FunctionBound(Bound):
 
     def value_and_grad(self, y: Tensor) -> tuple[Tensor, Tensor]:
         value, gradient = super().value_and_grad(y)
-        # Many a function takes a root, whose gradient at 0 is NaN. A distance is smallest there, so that zero is a
+        # Many functions contain a root, whose gradient at 0 is NaN. A distance is smallest there, so zero is a
         # subgradient.
         return value, torch.where((value == 0).view(-1, *[1] * (y.ndim - 1)), torch.zeros_like(gradient), gradient)
 

@@ -18,7 +18,7 @@ _SHARES = (1e-5, 1e-3, 0.03, 0.1, 0.3, 0.6, 1.0)
 
 @dataclass(frozen=True)
 class Finding:
-    """A violated invariant: its name, what was measured and what to do."""
+    """A violated requirement: its name, the measured values and a remedy."""
 
     law: str
     sentence: str
@@ -29,7 +29,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class DistanceReport:
-    """The findings of ``check_distance``; ``ok`` where there are none. Printed, it is one sentence per finding."""
+    """The findings of ``check_distance``, one line each when printed; ``ok`` if there are none."""
 
     distance: str
     findings: tuple[Finding, ...]
@@ -56,8 +56,13 @@ def check_distance(f: DistanceLike, x: Tensor | None = None) -> DistanceReport:
 
     Args:
         f: a name, a ``Distance``, or a function f(x, y) -> (B,).
-        x: images, shape (B, ...); by default four images of 3 x 32 x 32 (192 x 192 where 32 is too small): noise,
-            colour, black beside white, grey.
+        x: images, shape (B, ...); default: four images of 3 x 32 x 32 (192 x 192 if 32 is too small) with noise,
+            colours, black next to white, and grey.
+
+    Examples:
+        >>> import almakit
+        >>> almakit.check_distance("l2").ok
+        True
     """
     distance = resolve(f)
     images = _images_for(distance) if x is None else x.detach()
@@ -92,7 +97,7 @@ def _images(size: int) -> Tensor:
 
 
 class _Trial:
-    """A distance, images, and a random perturbation of them that stays in [0, 1] at every share of it."""
+    """A distance, images, and a random perturbation that stays in [0, 1] when it is scaled down."""
 
     def __init__(self, distance: Distance, x: Tensor):
         self.distance, self.x = distance, x
@@ -100,20 +105,20 @@ class _Trial:
         self.direction = 0.3 * (noise - x)
 
     def __call__(self, x: Tensor, y: Tensor) -> Tensor:
-        # A user's function is called as it is, to see what it returns before anything complains about it.
+        # A user's function is called directly, to see its result before other checks raise errors.
         return self.distance.function(x, y) if isinstance(self.distance, FunctionDistance) else self.distance(x, y)
 
     def at(self, share: float) -> Tensor:
         return self.x + share * self.direction
 
     def places(self) -> Iterator[tuple[str, Tensor]]:
-        """Points to try, each with what it is called."""
+        """Points to test, with their names."""
         yield from ((f"{share:g} of a perturbation", self.at(share)) for share in _SHARES)
         for name, value in (("black", 0.0), ("white", 1.0), ("grey", 0.5)):
             yield f"a {name} image", torch.full_like(self.x, value)
 
     def gradient(self, y: Tensor) -> Tensor | None:
-        """The gradient in ``y``, or None where the value does not depend on it through torch."""
+        """The gradient in ``y``, or None if the value does not depend on it through torch."""
         with torch.enable_grad():
             leaf = y.clone().requires_grad_(True)
             value = self(self.x, leaf)
@@ -126,12 +131,12 @@ def _findings(trial: _Trial) -> Iterator[Finding]:
     for name, law in _LAWS:
         try:
             sentence = law(trial)
-        except Exception as error:  # a user's function may raise anything; the finding names the invariant
+        except Exception as error:  # a user's function may raise any exception; the finding names the requirement
             sentence = f"it raised {type(error).__name__}: {error}"
         if sentence:
             yield Finding(name, sentence)
             if name in ("runs", "shape"):
-                return  # nothing else can be tried
+                return  # no further test is possible
 
 
 def _runs(trial: _Trial) -> str | None:
@@ -233,7 +238,7 @@ def _dtype(trial: _Trial) -> str | None:
     for dtype in (torch.float32, torch.float64):
         try:
             returned = trial(trial.x.to(dtype), trial.at(1).to(dtype)).dtype
-        except Exception as error:  # the user's function again
+        except Exception as error:  # call the user's function again
             return (
                 f"with {dtype} images it raised {type(error).__name__}: {error}; make constants and weights in the "
                 "dtype of y."

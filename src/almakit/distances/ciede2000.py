@@ -69,11 +69,11 @@ class CIEDE2000(Distance):
 
 
 class CIEDE2000Paper(CIEDE2000):
-    """CIEDE2000 as the ALMA paper's tables have it: XYZ in [0, 1] divided by a white point in [0, 100].
+    """CIEDE2000 as in the ALMA paper's tables: XYZ in [0, 1] divided by a white point in [0, 100].
 
-    White gets L* = 8.99 instead of 100 and dark pixels are far too cheap: use it to compare with the paper's tables,
-    and ``ciede2000`` for anything else (Rony et al. 2021, appendix "CIEDE2000"; the linearisation of sRGB, which the
-    appendix leaves out, is that of its runs).
+    White has L* = 8.99 instead of 100, and changes of dark pixels count far too little. Use it to compare with the
+    paper's tables and ``ciede2000`` for everything else (Rony et al. 2021, appendix "CIEDE2000"). sRGB is linearised,
+    as in the paper's runs but not in its appendix.
     """
 
     name, about = "ciede2000-paper", "CIEDE2000 with the ALMA paper's scaling of XYZ, for its tables"

@@ -2,8 +2,7 @@
 matrices.
 
 A band of 32 output rows needs 42 input rows: one dense (32, 42) product a block. That is faster on a CPU than a
-depthwise convolution, and on a GPU it is not rounded to TF32 as convolutions are, which a distance of 1e-7 would not
-survive.
+depthwise convolution. On a GPU it is not rounded to TF32 as convolutions are, which would destroy distances of 1e-7.
 """
 
 from __future__ import annotations

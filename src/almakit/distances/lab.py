@@ -1,8 +1,8 @@
 """From sRGB to CIELAB, and the exact *difference* of two CIELAB images, free of cancellation.
 
-An attack compares colours 0.01 apart on scales that reach 100; subtracting two rounded float32 colours would lose three
-to four digits. So the difference of the pixels is carried through every step instead, and each step is written so that
-a small difference stays exact. One deviation: sRGB as printed jumps by 2e-9 at 0.04045; here a difference across that
+An attack compares colours that differ by 0.01 on scales up to 100; subtracting two rounded float32 colours would lose
+three to four digits. Therefore the pixel difference is propagated through every step, and each step keeps small
+differences exact. One deviation: the published sRGB function jumps by 2e-9 at 0.04045; here a difference across this
 value is continuous.
 """
 
@@ -20,7 +20,7 @@ _CUBE_SLOPE = 1 / (3 * (6 / 29) ** 2)
 
 
 class ColorSpace(NamedTuple):
-    """How linear RGB becomes XYZ (``matrix``, rows X Y Z), and the ``white`` point XYZ is divided by."""
+    """The ``matrix`` from linear RGB to XYZ (rows X Y Z), and the ``white`` point by which XYZ is divided."""
 
     matrix: tuple[tuple[float, float, float], ...]
     white: tuple[float, float, float]
@@ -50,7 +50,7 @@ def _above(step: Tensor, below: Tensor, above: Tensor) -> Tensor:
 
 
 class LabReference:
-    """Images ``x`` (B, 3, H, W) in [0, 1], and all that their CIELAB differences to other images need of them."""
+    """Images ``x`` (B, 3, H, W) in [0, 1] with precomputed values for CIELAB differences to other images."""
 
     def __init__(self, x: Tensor, space: ColorSpace):
         self.x, self.space = x, space
@@ -99,7 +99,7 @@ class LabReference:
         return gradient * (_LINEAR_SLOPE + is_power * (slope - _LINEAR_SLOPE))
 
     def take(self, rows: Tensor) -> LabReference:
-        """The same for ``x[rows]``, sliced, nothing computed again."""
+        """The same for ``x[rows]``, sliced without recomputation."""
         taken = object.__new__(LabReference)
         for name, value in vars(self).items():
             setattr(taken, name, value[rows] if isinstance(value, Tensor) and name != "matrix" else value)
@@ -107,7 +107,7 @@ class LabReference:
 
 
 class LabDifference(NamedTuple):
-    """CIELAB differences, (B, H, W) each, and what their gradient needs, (B, 3, H, W) each."""
+    """CIELAB differences, (B, H, W) each, and values for their gradient, (B, 3, H, W) each."""
 
     lightness: Tensor
     a: Tensor

@@ -45,10 +45,10 @@ class _L2Bound(Bound):
             return length
         scale = _largest(delta)
         if not delta.requires_grad:
-            # The fresh difference is overwritten: on a CPU new memory is the dearest part.
+            # The new difference is overwritten, because on a CPU allocating memory is the most expensive part.
             return delta.div_(scale).square_().sum(1).sqrt_().mul_(scale[:, 0])
         squares = (delta / scale).square().sum(1)
-        # Where all is zero, the square root is taken of one instead and switched off: gradient zero, not NaN.
+        # For zero differences, the root of one is multiplied by zero, so that the gradient is zero instead of NaN.
         zero = squares == 0
         return torch.where(zero, squares, torch.where(zero, torch.ones_like(squares), squares).sqrt()) * scale[:, 0]
 

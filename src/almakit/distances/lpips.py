@@ -30,7 +30,7 @@ _TINY = 1e-24
 @lru_cache(maxsize=8)
 def _weights(name: str, dtype: torch.dtype, device: torch.device) -> dict[str, Tensor]:
     """The tensors of a weights file, read once per process, dtype and device; frozen."""
-    # Imported here and not above: distances know torch only, and only these two ever need a file.
+    # Imported here, because distances import only torch, and only these two need a file.
     return {key: value.to(device, dtype).requires_grad_(False) for key, value in load_file(hub.path(name)).items()}
 
 
@@ -40,8 +40,8 @@ def _network(dtype: torch.dtype, device: torch.device) -> Convolutions:
 
 
 class _Activation(NamedTuple):
-    """One layer of the reference u before its ReLU: min(u, 0), -max(u, 0), the channel norm of what leaves it, and that
-    pooled (or None)."""
+    """One layer of the reference u before its ReLU: min(u, 0), -max(u, 0), the channel norm of the ReLU's output, and
+    the pooled norm (or None)."""
 
     below: Tensor  # (B, C, H, W)
     floor: Tensor  # (B, C, H, W)
@@ -69,7 +69,7 @@ def _pool(features: Tensor) -> Tensor:
 
 
 def _pool_difference(reference: _Activation, step: Tensor) -> Tensor:
-    """The difference after pooling: where both sides take the same place, exactly the step there."""
+    """The difference after pooling; if both sides select the same position, exactly the step at it."""
     assert reference.pooled is not None
     _, places = F.max_pool2d((step - reference.floor).detach(), 3, 2, return_indices=True)
     at = places.flatten(2)
@@ -97,14 +97,14 @@ def _unit_difference(reference: _Activation, step: Tensor) -> tuple[Tensor, Tens
 
 
 class _Seen(NamedTuple):
-    """One layer of the way forward, as its gradient needs it; v is what left the ReLU."""
+    """Values of one layer of the forward pass for the gradient; v is the ReLU's output."""
 
     after: Tensor  # v (B, C, H, W)
     vector: Tensor  # v/|v| - u/|u| (B, C, H, W)
     norm: Tensor  # |v| (B, 1, H, W), at least sqrt(TINY)
     square: Tensor  # |v/|v| - u/|u||^2 (B, 1, H, W)
-    places: Tensor | None  # where the pooling before this layer took its values
-    entering: torch.Size  # the shape of what entered the convolution
+    places: Tensor | None  # positions that the pooling before this layer selected
+    entering: torch.Size  # shape of the convolution's input
 
 
 class _LPIPSBound(Bound):
@@ -152,8 +152,8 @@ class _LPIPSBound(Bound):
         return safe_sqrt(self.squares(y).sum(1))
 
     def _look(self, y: Tensor) -> list[_Seen]:
-        """The way forward of ``y`` (B, 3, H, W), layer by layer; the same arithmetic as ``squares``, written over
-        itself where it can be."""
+        """The forward pass of ``y`` (B, 3, H, W), layer by layer; the same arithmetic as ``squares``, in place where
+        possible."""
         step = (y - self.x) / self.std
         layers_y: list[_Seen] = []
         for index, (layer, reference) in enumerate(zip(LAYERS, self.activations, strict=True)):

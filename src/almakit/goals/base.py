@@ -1,8 +1,7 @@
-"""The base of all goals, goals made of goals, and goals that are functions.
+"""The base class of goals, combinations of goals, and goals from functions.
 
-A goal gives one margin per image, negative exactly when it is reached. A small tolerance, relative to the outputs and
-their precision, is demanded on top of the sign, so that a success still is one when the model rounds differently in
-another batch.
+A goal gives one margin per image, negative exactly if it is reached. A success must exceed a small tolerance, relative
+to the outputs and their precision, so that it remains one if the model rounds differently in another batch.
 """
 
 from __future__ import annotations
@@ -27,30 +26,31 @@ if TYPE_CHECKING:
 SAFETY = {torch.float64: 1e-11, torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
 # A difference below this share of the logits is a tie.
 TIE = 1e-4
-# Metadata of a field that is the same for all images; tensors in other fields have a row for each.
+# Metadata of a field that all images share; tensors in other fields have one row per image.
 SHARED = {"shared": True}
 
 
 @dataclass(frozen=True, eq=False)
 class Goal:
-    """A frozen value with ``margin(outputs) -> (B,)``. A subclass defines it, and overrides defaults it can improve on.
+    """Base class of goals: a frozen dataclass with ``margin(outputs) -> (B,)``. A subclass defines it and may override
+    other methods.
 
     ``a & b`` is reached where both goals are, ``a | b`` where one of them is. Tensors in the fields have a row for each
     image, unless the field's metadata are ``SHARED``.
 
     Args:
-        labels: classes or facts of the images, shape (B, ...); the caller's where the goal has none of its own.
-        targets: what is to be reached, shape (B, ...); the caller's where the goal has none of its own.
+        labels: classes or other data of the images, shape (B, ...); default: those of the attack's call.
+        targets: targets of the images, shape (B, ...); default: those of the attack's call.
         confidence: added to the margin.
-        reference: size of the margin on the clean images, shape (B,), the scale where nothing better is known.
+        reference: size of the margin on the clean images, shape (B,), the default scale.
         output: part of the model's answer that is read: a key, an attribute or an index.
     """
 
     title: ClassVar[str] = ""
     about: ClassVar[str] = ""
     needs_labels: ClassVar[bool] = False
-    of_logits: ClassVar[bool] = True  # whether outputs (B, K) may be logits of classes, which tables then speak of
-    by_class: ClassVar[bool] = False  # whether it is about which logit of (B, K) is the largest
+    of_logits: ClassVar[bool] = True  # whether outputs (B, K) may be class logits, so that tables show classes
+    by_class: ClassVar[bool] = False  # whether the goal concerns the largest of the logits (B, K)
     finite: ClassVar[bool] = True  # whether finite outputs always have a finite margin
 
     labels: Tensor | None = None
@@ -60,11 +60,26 @@ class Goal:
     output: str | int | None = field(default=None, kw_only=True, metadata=SHARED)
 
     def margin(self, outputs: Tensor) -> Tensor:
-        """(B,) a differentiable function of ``outputs`` (B, ...), negative exactly when the goal is reached."""
+        """The margin, which defines the goal.
+
+        Args:
+            outputs: the model's outputs, shape (B, ...).
+
+        Returns:
+            A differentiable margin, shape (B,), negative exactly if the goal is reached.
+        """
         raise NotImplementedError
 
     def soft_margin(self, outputs: Tensor, temperature: Tensor) -> Tensor:
-        """(B,) the margin with its maxima and minima softened over ``temperature`` (B,) > 0, in units of ``spread``."""
+        """The margin with softened maxima and minima, whose gradient some attacks follow.
+
+        Args:
+            outputs: the model's outputs, shape (B, ...).
+            temperature: temperatures above 0 in units of ``spread``, shape (B,).
+
+        Returns:
+            The soft margin, shape (B,); by default the margin.
+        """
         return self.margin(outputs)
 
     def spread(self, outputs: Tensor) -> Tensor:
@@ -72,7 +87,15 @@ class Goal:
         return self._reference()
 
     def tolerance(self, outputs: Tensor, precision: torch.dtype) -> Tensor:
-        """(B,) how far below zero a margin must be to count, for a model that computes in ``precision``."""
+        """The amount by which the margin of a success must be below zero.
+
+        Args:
+            outputs: the model's outputs, shape (B, ...).
+            precision: the type in which the model computes.
+
+        Returns:
+            The tolerance, shape (B,).
+        """
         return SAFETY.get(precision, 1e-5) * largest_entry(outputs.detach())
 
     def scale(self, outputs: Tensor) -> Tensor:
@@ -83,15 +106,24 @@ class Goal:
 
     @property
     def conditions(self) -> int:
-        """Number of conditions that must hold at once, the same for all images: the boundaries that may meet."""
+        """Number of conditions that must hold at the same time, equal for all images."""
         return 1
 
     def rivals(self, outputs: Tensor) -> Tensor | None:
-        """(B, C) indices of alternative ways to the goal, with a boundary each, nearest first; None for one way."""
+        """(B, C) indices of alternative ways to reach the goal, each with its own boundary, nearest first; None for one
+        way."""
         return None
 
     def rival_margin(self, outputs: Tensor, rivals: Tensor) -> Tensor:
-        """(B,) the margin of the alternatives ``rivals`` (B,): negative only where the goal is reached."""
+        """The margin of one of the alternatives that ``rivals`` lists.
+
+        Args:
+            outputs: the model's outputs, shape (B, ...).
+            rivals: the alternative of each image, shape (B,).
+
+        Returns:
+            A margin, shape (B,), negative only if the goal is reached.
+        """
         return self.margin(outputs)
 
     def __and__(self, other: GoalLike) -> AllOf:
@@ -144,7 +176,15 @@ class Goal:
         return self._with(lambda values: values.to(device), everything=True)
 
     def for_labels(self, labels: Tensor | None, targets: Tensor | None) -> Self:
-        """The goal with the caller's ``labels`` and ``targets`` (B, ...) where it has none of its own."""
+        """The goal with the labels and targets of an attack's call.
+
+        Args:
+            labels: labels of the call, shape (B, ...), used if the goal has none.
+            targets: targets of the call, shape (B, ...), used if the goal has none.
+
+        Returns:
+            The goal.
+        """
         return replace(
             self,
             labels=labels if self.labels is None else self.labels,
@@ -152,7 +192,15 @@ class Goal:
         )
 
     def read(self, answer: Any, images: int) -> Tensor:
-        """The outputs (B, ...) that the margin needs, from the model's ``answer`` for so many ``images``."""
+        """Select the outputs that the margin needs.
+
+        Args:
+            answer: what the model returned.
+            images: number of images.
+
+        Returns:
+            The outputs, shape (B, ...).
+        """
         outputs = picked(answer, self.output)
         if (
             not isinstance(outputs, Tensor)
@@ -167,7 +215,15 @@ class Goal:
         return outputs if outputs.ndim > 1 else outputs.unsqueeze(1)
 
     def fit(self, outputs: Tensor, rows: Tensor) -> Self:
-        """The goal fitted to clean ``outputs`` (B, ...) of the images ``rows`` (B,); raises where they do not suit."""
+        """Fit the goal to the clean outputs. Raises an error if they are unsuitable.
+
+        Args:
+            outputs: clean outputs, shape (B, ...).
+            rows: numbers of the images for error messages, shape (B,).
+
+        Returns:
+            The fitted goal; by default the goal itself.
+        """
         return self
 
     def scaled_by(self, outputs: Tensor) -> Self:
@@ -175,7 +231,7 @@ class Goal:
         return replace(self, reference=self.margin(outputs).detach().abs())
 
     def check_size(self, count: int) -> None:
-        """Raise where a tensor of the goal does not have a row for each of ``count`` images."""
+        """Raise an error if a tensor of the goal does not have one row for each of ``count`` images."""
         for each in fields(self):
             value = getattr(self, each.name)
             per_image = isinstance(value, Tensor) and not each.metadata.get("shared")
@@ -208,7 +264,8 @@ GoalLike = Goal | Callable[..., Tensor]
 def safe_scale(scale: Tensor, outputs: Tensor, largest: Tensor | None = None) -> Tensor:
     """``scale`` (B,) kept above the rounding of ``outputs`` (B, K), or of each pixel; 1 where all are zero.
 
-    Divided by less, a constraint is so steep at a tie that the first step, sized by its gradient, is lost in rounding.
+    With a smaller divisor, a constraint is so steep at a tie that the first step, which is scaled by its gradient, is
+    lost in rounding.
     """
     if largest is None:
         values = outputs.detach()
@@ -348,7 +405,8 @@ def all_of(*goals: Goal) -> AllOf:
 class FunctionGoal(Goal):
     """``function(outputs) -> (B,)``, or ``function(outputs, labels) -> (B,)``: negative where the goal is reached.
 
-    The function sees some of the images at a time, so facts about an image come as ``labels``, of any shape (B, ...).
+    The function is called with some of the images at a time, so data of an image are passed as ``labels``, of any shape
+    (B, ...).
     """
 
     title = "function"
@@ -392,7 +450,7 @@ def as_goal(goal: object) -> Goal:
 
 
 def _arguments(function: object) -> int:
-    """Number of required positional arguments; 1 where that cannot be inspected."""
+    """Number of required positional arguments; 1 if it cannot be inspected."""
     try:
         parameters = inspect.signature(function).parameters.values()  # type: ignore[arg-type]
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""``check_goal`` tests on a few images whether a goal is one that attacks can work with."""
+"""``check_goal`` tests on a few images whether attacks can use a goal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CLOSE = 1e-3  # how far two evaluations of one margin may lie apart, relative to
 
 @dataclass(frozen=True)
 class GoalReport:
-    """The findings of ``check_goal``; ``ok`` where there are none. Printed, it is one sentence per finding."""
+    """The findings of ``check_goal``, one line each when printed; ``ok`` if there are none."""
 
     goal: str
     findings: tuple[tuple[str, str], ...]
@@ -48,17 +48,17 @@ def check_goal(
     *,
     decision: Decision | None = None,
 ) -> GoalReport:
-    """Test on some images whether ``f`` is a goal that attacks can work with.
+    """Test on some images whether attacks can use ``f`` as a goal.
 
     The margin must be floating-point of shape (B,) and finite, depend on its own image alone, be the same when it is
     computed twice, have a finite gradient in the images that is not zero, and be negative exactly where ``decision`` is
     true. The check finds violations on these images; it proves nothing about others.
 
     Args:
-        f: a goal, or a function of the outputs, and perhaps the labels.
+        f: a goal, or a function of the outputs and optionally the labels.
         model: maps images to outputs.
         x: images, shape (B, ...).
-        labels: labels or facts of the images, shape (B, ...).
+        labels: labels or other data of the images, shape (B, ...).
         targets: targets of the images, shape (B, ...).
         decision: maps outputs to booleans of shape (B,).
     """

@@ -1,4 +1,4 @@
-"""Goals of classifiers: leave the label or reach a target, leave the first k places, a wrong class that is accepted."""
+"""Goals for classifiers: leave the label or reach a target, leave the top k, a wrong class that a detector accepts."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class ClassGoal(Goal):
-    """Leave the class ``labels`` (B,), or with ``targets`` (B,) be classified as those; ``confidence`` is the logit
-    lead demanded.
+    """Leave the class ``labels`` (B,), or reach the classes ``targets`` (B,); ``confidence`` is the required logit
+    lead.
 
     DLR+ needs three logits, tDLR+ four: with fewer the constraint is the margin over twice its size on the clean image.
     """
@@ -113,7 +113,7 @@ class ClassGoal(Goal):
         if temperature is None:
             slope = torch.zeros_like(outputs).scatter_(1, others.argmax(1, keepdim=True), 1.0)
         else:
-            # What all logits have in common is taken out: divided by T it would hide their differences.
+            # Subtract the common part of the logits, which divided by T would hide their differences.
             slope = others.sub_(outputs[:, :1]).div_(temperature.unsqueeze(1)).softmax(1)
         slope.scatter_(1, index, -1.0)
         return slope if self.targeted else slope.neg_()
@@ -223,8 +223,8 @@ class TopK(ClassGoal):
         return (first[:, -1] - own if self.targeted else own - first[:, -1]) + self.confidence
 
     def soft_margin(self, outputs: Tensor, temperature: Tensor) -> Tensor:
-        """All k others must pass the label: the largest of k differences, softened. Towards a target only the k-th is
-        in the way."""
+        """All k other classes must pass the label: the largest of k differences, softened. For a target, only the k-th
+        class matters."""
         own, first = self._own_and_first(outputs)
         if self.targeted:
             return first[:, -1] - own + self.confidence
@@ -242,9 +242,9 @@ class Reject(ClassGoal):
     """Wrong **and** accepted: leave ``labels`` (B,), or reach ``targets``, while the model's own check does not reject
     the image.
 
-    The check is a ``detector``, another output (a key, or a place in a tuple) that accepts where its score is below
-    ``threshold``, or the largest softmax ``probability``, which must be at least so much: log p + logsumexp(z) - max_{i
-    != y} z_i < 0. The margin is the larger of both.
+    The check is a ``detector``, another output (a key, or a position in a tuple) that accepts scores below
+    ``threshold``, or a smallest softmax ``probability`` of the predicted class: log p + logsumexp(z) - max_{i != y} z_i
+    < 0. The margin is the larger one of class and check.
     """
 
     title = "reject"
@@ -287,8 +287,8 @@ class Reject(ClassGoal):
     def _accepted(self, outputs: Tensor, rivals: Tensor | None = None) -> Tensor:
         """(B,) negative where a wrong class, or the target, is accepted; that of ``rivals`` (B,) where given.
 
-        The label's own probability is left out: it decides nothing where the label is left, and until then it would
-        pull back to it.
+        The label's own probability is ignored: it has no effect once the label is left, and before that it would pull
+        towards the label.
         """
         if self.probability is None:
             return outputs[:, -1] - self.threshold
@@ -322,7 +322,8 @@ class Reject(ClassGoal):
 
 
 def check_range(values: Tensor, what: str, count: int, rows: Tensor | None = None) -> None:
-    """Raise where a class in ``values`` (B,) is not one of the model's ``count``; ``rows`` (B,) number the images."""
+    """Raise an error if a class in ``values`` (B,) is not one of the model's ``count`` classes; ``rows`` (B,) are image
+    numbers."""
     wrong = (values < 0) | (values >= count)
     if bool(wrong.any()):
         row = int(wrong.nonzero()[0])

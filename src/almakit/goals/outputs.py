@@ -1,4 +1,4 @@
-"""What a model returned, in the forms models have: a tensor, an array, a record with ``logits``, a tuple, a dict."""
+"""Reads a model's output: a tensor, an array, a record with ``logits``, a tuple or a dict."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ..errors import BadModel
 
 
 def logits_of(answer: Any) -> Any:
-    """What a model returned, or its entry ``logits`` where it returned a record with one, as those of transformers do,
-    or ``out``, as torchvision's segmentation models call it; an array of numpy as a tensor."""
+    """A model's output as a tensor: the output itself, its entry ``logits`` (as in transformers) or ``out`` (as in
+    torchvision's segmentation models); also of a numpy array."""
     if isinstance(answer, (Tensor, np.ndarray)):
         return _tensor(answer)
     inner = answer.get("logits", answer.get("out")) if isinstance(answer, Mapping) else getattr(answer, "logits", None)
@@ -22,8 +22,8 @@ def logits_of(answer: Any) -> Any:
 
 
 def picked(answer: Any, output: str | int | None) -> Any:
-    """The part of an answer that ``output`` names: a key or an attribute, a place in a tuple; None: the tensor itself
-    or its logits."""
+    """The part of an answer that ``output`` names: a key, an attribute or a position in a tuple; None: the tensor or
+    its logits."""
     if output is None:
         return logits_of(answer)
     if isinstance(output, int) and isinstance(answer, (tuple, list)) and -len(answer) <= output < len(answer):
@@ -40,7 +40,7 @@ def _tensor(part: Any) -> Any:
 
 
 def first_rows(answer: Any, count: int) -> Any:
-    """The answer for the first ``count`` images of a batch, whatever form it has."""
+    """The answer for the first ``count`` images of a batch, in any form."""
     if isinstance(answer, Mapping):
         return {name: first_rows(value, count) for name, value in answer.items()}
     answer = logits_of(answer)
@@ -50,7 +50,7 @@ def first_rows(answer: Any, count: int) -> Any:
 
 
 def described(answer: Any) -> str:
-    """``a tuple of (4, 10) and (4, 1)``: what an answer looks like, for sentences."""
+    """A description of an answer for messages: ``a tuple of (4, 10) and (4, 1)``."""
     if isinstance(answer, Tensor):
         return f"a tensor of shape {tuple(answer.shape)}"
     if isinstance(answer, Mapping):

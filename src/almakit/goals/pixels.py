@@ -1,5 +1,4 @@
-"""Goals on segmentation models: so many of the pixels wrong, or as the target map says, with one decision per image
-like any other goal."""
+"""The goal of segmentation: a share of the pixels is wrong, or as in the target map, with one margin per image."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ class PixelGoal(ClassGoal):
     """
 
     title = "pixels"
-    about = "so large a share of the pixels leave their labels, or reach their targets"
+    about = "a share of the pixels leave their labels, or reach their targets"
     by_class = False
     shape: ClassVar[tuple[int, str]] = (4, "(batch, classes, height, width)")
 
@@ -86,8 +85,8 @@ class PixelGoal(ClassGoal):
         return torch.where(self.mask, super().margin(outputs), torch.full_like(outputs[:, 0], float("inf"))).flatten(1)
 
     def _needed(self, each: Tensor) -> Tensor:
-        """(B, 1) how many of the pixel margins ``each`` (B, H W) must be negative."""
-        # The tolerance of the product keeps 0.99 * 100 at 99 pixels.
+        """(B, 1) the number of pixel margins ``each`` (B, H W) that must be negative."""
+        # The tolerance makes 0.99 * 100 equal to 99 pixels.
         return (
             torch.ceil(self.share * self.parts(len(each), each.device).sum(1, keepdim=True).double() - 1e-9)
             .long()
@@ -161,6 +160,6 @@ class PixelGoal(ClassGoal):
 
 
 def check_share(share: float) -> None:
-    """Raises where ``share`` is no share of the pixels."""
+    """Raise an error if ``share`` is not in (0, 1]."""
     if not (isinstance(share, int | float) and math.isfinite(share) and 0 < share <= 1):
         raise BadInput(f"share={share!r}: the part of the pixels to change must be in (0, 1], e.g. 0.99.")

@@ -23,11 +23,11 @@ def goal_of(count: int, labels: object, targets: object, goal: object, confidenc
 
     Args:
         count: number of images.
-        labels: classes to leave, shape (B,), maps of classes, shape (B, H, W), or facts that the goal needs.
-        targets: classes to reach, of the same shapes.
-        goal: a goal or a function; None for the goal that labels and targets stand for.
+        labels: true classes, shape (B,), label maps, shape (B, H, W), or other data that the goal needs.
+        targets: target classes, of the same shapes.
+        goal: a goal or a function; None: leave the labels, or reach the targets.
         confidence: added to the margin.
-        share: share of the pixels that must be wrong where labels are maps.
+        share: share of the pixels that must be wrong, for label maps.
     """
     maps = getattr(labels, "ndim", 1) == 3 and (goal is None or isinstance(goal, PixelGoal))
     if goal is None:
@@ -66,7 +66,7 @@ def _classes(count: int, labels: object, targets: object, maps: bool) -> tuple[T
 
 
 def _facts(values: object, what: str, count: int) -> Tensor | None:
-    """Labels or targets of any kind for a goal that is no class: a tensor (B, ...)."""
+    """Labels or targets that are not classes, as a tensor (B, ...)."""
     if values is None:
         return None
     try:
@@ -117,7 +117,7 @@ def _maps(values: object, what: str, batch: int) -> Tensor:
 
 
 def _check_targets_differ(labels: Tensor, targets: Tensor) -> None:
-    """Raise where a target equals its label; both (B,)."""
+    """Raise an error if a target equals its label; both (B,)."""
     same = labels == targets
     if bool(same.any()):
         row = int(same.nonzero()[0])
@@ -128,14 +128,14 @@ def _check_targets_differ(labels: Tensor, targets: Tensor) -> None:
 
 
 def first_margin(goal: Goal, outputs: Tensor, finite: Tensor, rows: Tensor, check: bool) -> Tensor:
-    """(B,) the margin of the clean ``outputs`` (B, ...); raises where its form is wrong or it is not finite.
+    """(B,) the margin of the clean ``outputs`` (B, ...). Raises an error if its shape is wrong or it is not finite.
 
     Args:
         goal: the goal.
         outputs: clean outputs, shape (B, ...).
         finite: whether each image's outputs are finite, shape (B,).
         rows: the images' numbers for error messages, shape (B,).
-        check: raise also where the margin depends on the batch.
+        check: also raise an error if the margin depends on the batch.
     """
     margin = goal.margin(outputs)
     if not isinstance(margin, Tensor) or margin.shape != (len(outputs),) or not margin.is_floating_point():
@@ -181,7 +181,7 @@ def get(goal: object) -> Goal:
 
 
 def text_of(goal: object) -> str:
-    """The text that builds ``goal`` again; ``python:name`` where it has tensors or is a function."""
+    """The text that builds ``goal`` again; ``python:name`` if it contains tensors or is a function."""
     goal = get(goal)
     if isinstance(goal, FunctionGoal):
         return f"python:{getattr(goal.function, '__name__', 'function')}"
@@ -224,5 +224,5 @@ def _value(value: Value) -> Any:
         return tuple(_value(part) for part in value)
     if isinstance(value, Call):
         return _build(value)
-    # A bare name inside a list of goals is that goal with its defaults.
+    # A name without settings inside a list of goals is that goal with its defaults.
     return _build(Call(value)) if isinstance(value, str) and value in names() else value

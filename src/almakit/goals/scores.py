@@ -1,4 +1,4 @@
-"""Goals about scores: labels of many, one score, a number that is off, the boxes of a detector, embeddings."""
+"""Goals for scores: multi-label, threshold, regression, detection, embeddings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ INF = float("inf")
 
 @dataclass(frozen=True, eq=False)
 class Multilabel(Goal):
-    """Labels that the model must drop or add, each decided by the sign of its own logit: ``any`` of them or ``all``.
+    """Multi-label classification, decided by the sign of each logit: ``any`` or ``all`` of some labels must be dropped
+    or added.
 
     ``present`` (B, K) are the true labels, each of which is to be decided wrongly (by default what the model says of
     the clean image); ``remove`` and ``add``, class numbers for all images or masks (B, K), name some instead. With s =
@@ -49,7 +50,7 @@ class Multilabel(Goal):
                 object.__setattr__(self, name, (value,) if isinstance(value, int) else tuple(value))
 
     def for_labels(self, labels: Tensor | None, targets: Tensor | None) -> Self:
-        """Labels (B, K) are the true ones; other labels are no matter of this goal."""
+        """Labels (B, K) are the true ones; labels of another shape are ignored."""
         named = self.present is not None or self.remove is not None or self.add is not None
         return replace(self, present=labels.bool()) if labels is not None and labels.ndim == 2 and not named else self
 
@@ -72,7 +73,7 @@ class Multilabel(Goal):
         return fitted
 
     def _signs(self, outputs: Tensor) -> Tensor:
-        """(B, K) +1 where a label is to go, -1 where it is to come, 0 where it is no matter."""
+        """(B, K) +1 for labels to drop, -1 for labels to add, 0 for others."""
         if self.remove is None and self.add is None:
             assert self.present is not None
             return torch.where(self.present.bool(), 1.0, -1.0).to(outputs)
@@ -85,7 +86,7 @@ class Multilabel(Goal):
         return signs
 
     def _margins(self, outputs: Tensor) -> Tensor:
-        """(B, K) of each label, infinitely far where it is no matter."""
+        """(B, K) the margin of each label, infinite for labels that are ignored."""
         signs = self._signs(outputs)
         return (signs * (outputs - self.threshold)).masked_fill(signs == 0, INF if self.need == "any" else -INF)
 
@@ -110,7 +111,7 @@ class Multilabel(Goal):
         return max(1, sum(labels.shape[1] if isinstance(labels, Tensor) else len(labels or ()) for labels in named))
 
     def rivals(self, outputs: Tensor) -> Tensor | None:
-        """(B, C) the labels by how little is missing, where any of them will do."""
+        """(B, C) the labels ordered by their margins, if any of them suffices."""
         if self.need == "all":
             return None
         each = self._margins(outputs.detach())
@@ -150,16 +151,16 @@ class Threshold(Goal):
 
 @dataclass(frozen=True, eq=False)
 class Regression(Goal):
-    """A number of the outputs is off by more than ``by``: by - max |f - truth| < 0, ``up`` or ``down`` alone where
-    ``side`` says so.
+    """A number of the outputs is wrong by more than ``by``: by - max |f - truth| < 0, or only ``up`` or ``down`` with
+    ``side``.
 
-    ``truth`` (B, ...) is shaped like the outputs; by default the caller's labels, or what the model says of the clean
-    image.
+    ``truth`` (B, ...) has the shape of the outputs; default: the call's labels, or the model's outputs for the clean
+    images.
     """
 
     title = "regression"
     of_logits = False
-    about = "a number is off by more than so much"
+    about = "a number is wrong by more than a given amount"
 
     truth: Tensor | None = field(default=None, kw_only=True)
     by: float = field(default=1.0, kw_only=True, metadata=SHARED)
@@ -168,7 +169,7 @@ class Regression(Goal):
     def __post_init__(self) -> None:
         check_number("by", self.by)
         if self.by <= 0:
-            raise BadInput(f"by={self.by!r}: how far off the number must be is positive.")
+            raise BadInput(f"by={self.by!r}: give a positive number.")
         if self.side not in ("either", "up", "down"):
             raise BadInput(f"side={self.side!r}: choose either, up or down.")
 
@@ -185,13 +186,13 @@ class Regression(Goal):
         return replace(self, truth=truth.detach().clone())
 
     def _excess(self, outputs: Tensor) -> Tensor:
-        """(B, N) how far each number is off, in each direction that counts."""
+        """(B, N) the error of each number, in each direction that counts."""
         assert self.truth is not None, "the goal is fitted to the model's outputs before it is used"
         off = outputs.flatten(1) - self.truth.flatten(1)
         return off if self.side == "up" else -off if self.side == "down" else torch.cat([off, -off], 1)
 
     def margin(self, outputs: Tensor) -> Tensor:
-        # max() and not amax(): where both directions tie, as on the clean image, the first has the gradient and they do
+        # max(), not amax(): if both directions tie, as on the clean image, only the first has a gradient and they do
         # not cancel.
         return self.by - self._excess(outputs).max(1).values + self.confidence
 
@@ -213,7 +214,7 @@ class Detection(Goal):
 
     below: float = field(default=0.5, kw_only=True, metadata=SHARED)
     index: int | None = field(default=None, kw_only=True, metadata=SHARED)
-    boxes: int = field(default=1, kw_only=True, repr=False, metadata=SHARED)  # of a fitted goal: how many there are
+    boxes: int = field(default=1, kw_only=True, repr=False, metadata=SHARED)  # number of boxes, of a fitted goal
 
     def __post_init__(self) -> None:
         check_number("below", self.below)
@@ -300,7 +301,7 @@ class Embedding(Goal):
         return ClassGoal(self.labels, self.targets, self.confidence, self.reference)
 
     def _similarities(self, outputs: Tensor) -> Tensor:
-        """(B, K) to the prompts."""
+        """(B, K) the similarities to the prompts."""
         assert self.prompts is not None
         return F.normalize(outputs, dim=1) @ F.normalize(self.prompts.to(outputs), dim=1).T
 
@@ -324,7 +325,7 @@ class Embedding(Goal):
         return self._reference() if self.prompts is None else self._inner().spread(self._similarities(outputs.detach()))
 
     def tolerance(self, outputs: Tensor, precision: torch.dtype) -> Tensor:
-        """(B,) similarities are at most one, whatever the outputs are."""
+        """(B,) the tolerance; similarities are at most one for any outputs."""
         return torch.full_like(outputs.detach().flatten(1)[:, 0], SAFETY.get(precision, 1e-5))
 
     def scale(self, outputs: Tensor) -> Tensor:

@@ -1,5 +1,5 @@
-"""Steps that several attacks share: the shortest way to the nearest linearised boundary, and drawing a found point back
-to the image."""
+"""Steps that several attacks use: the shortest step to the nearest linearised boundary, and a bisection from a success
+towards the image."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ..core.problem import Problem, Query
 from ..tensors import SMALL, per_image
 from .projections import bounds, clip, dual_length, length, to_halfspace
 
-# A step gains the need up to the rounding of its sum; one that gains clearly less was stopped by the box.
+# A step reaches the required gain up to rounding; one that gains clearly less was stopped by the box.
 SHORT = 1e-3
-# A step shorter than this part of the way already gone is near enough to be trusted whole.
+# A step shorter than this share of the perturbation is not damped.
 NEAR = 0.1
 FAR = 1e6
 
@@ -23,8 +23,8 @@ def leading_plane(query: Query, rival: Tensor | None = None) -> tuple[Tensor, Te
     """The normal w (R, ...) and the need (R,) of the linearised boundary w.d >= need where the margin of the
     goal, or that of the classes ``rival`` (R,), turns negative.
 
-    One backward pass. Half again the tolerance is needed, so that a point on the plane passes it. Where the logits are
-    not finite: zeros.
+    Takes one backward pass. The need includes 1.5 times the tolerance, so that a point on the plane is a success. Zeros
+    if the logits are not finite.
     """
     if rival is None:
         margin, slope = query.margin, query.margin_gradient(keep=True)
@@ -44,7 +44,8 @@ def nearest_plane(
         query: the points at which the boundaries are linearised.
         rivals: classes to leave to, shape (R, C).
         norm: 1, 2 or inf.
-        reachable: maps w and need to the rows (R,) whose boundary may be chosen; the others come last.
+        reachable: maps w and need to the rows (R,) whose boundary is preferred; others are chosen only if there is
+            none.
 
     Returns:
         The class (R,), its normal w (R, ...) and need (R,).
@@ -73,21 +74,21 @@ def deepfool_step(
     known: tuple[Tensor, Tensor] | None = None,
     boxed: bool = True,
 ) -> Tensor:
-    """Where the shortest step to a linearised boundary leads from the points of ``query``; midway back from ``point``
-    where the logits are not finite. Moosavi-Dezfooli et al., CVPR 2016, Algorithm 2.
+    """The points of ``query`` after the shortest step to a linearised boundary, or a point half way back from ``point``
+    if the logits are not finite. Moosavi-Dezfooli et al., CVPR 2016, Algorithm 2.
 
     Args:
         problem: the problem, whose distance is the norm of the step.
         query: a query at R points, of the images ``query.images``.
         point: the iterates of all images, shape (B, ...).
-        candidates: the boundaries to this number - 1 of the largest logits beside the label are tried, one backward
-            pass each; towards a target there is only the margin's own.
-        damping: part that is taken of a step longer than a tenth of the way already gone, which leads beyond where its
-            linearisation can be trusted; a number or shape (R,). 1: all are taken whole.
-        overshoot: how far past the boundary a step goes.
+        candidates: the boundaries to ``candidates`` - 1 of the largest logits besides the label are tried, with one
+            backward pass each; for a target, only the margin's boundary.
+        damping: factor of a step longer than a tenth of the perturbation, whose linearisation is unreliable; a number
+            or shape (R,); 1: no damping.
+        overshoot: factor by which a step passes the boundary.
         known: normal and need of the first boundary from an earlier pass.
-        boxed: whether the step is the shortest inside the box; where that stops it short of all boundaries, it goes as
-            far as it can towards the first.
+        boxed: whether the step is the shortest inside the box; if no boundary can be reached, it goes as far as
+            possible towards the first.
 
     Returns:
         The points (R, ...), not yet projected onto the box.
@@ -98,7 +99,7 @@ def deepfool_step(
     if not boxed:
         low, high = torch.full_like(low, -FAR), torch.full_like(high, FAR)
     normal, need = leading_plane(query) if known is None else known
-    # A flat spot has no boundary in sight: a random way is tried.
+    # With a zero gradient there is no linearised boundary; a random direction is used.
     spread = torch.zeros_like(problem.x).index_copy(0, images, normal)
     stuck = torch.zeros_like(problem.found).index_fill(0, images, True)
     best = to_halfspace(problem.replace_zero_gradients(spread, stuck)[images], need, low, high, norm)
@@ -116,8 +117,7 @@ def deepfool_step(
 
 
 def _distance(normal: Tensor, need: Tensor, norm: float) -> Tensor:
-    """(R,) how far the planes normal.d = need are away without a box; infinite where the ``normal`` (R, ...) is
-    zero."""
+    """(R,) the distance of the planes normal.d = need without a box; infinite for a zero ``normal`` (R, ...)."""
     # Scaled first: the squares of a saturated model's slopes overflow.
     largest = normal.flatten(1).abs().amax(1)
     scale = torch.where(largest > 0, largest, torch.ones_like(largest))
@@ -126,20 +126,20 @@ def _distance(normal: Tensor, need: Tensor, norm: float) -> Tensor:
 
 
 def _reach(step: Tensor, normal: Tensor, need: Tensor, norm: float) -> Tensor:
-    """(R,) the length of the steps (R, ...), infinite where they fall short of the need or there is no slope."""
+    """(R,) the length of the steps (R, ...), infinite if they do not reach the need or the gradient is zero."""
     gain = (step * normal).flatten(1).sum(1)
     flat = (normal.flatten(1) == 0).all(1)
     return torch.where((gain < (1 - SHORT) * need) | flat, torch.full_like(gain, float("inf")), length(step, norm))
 
 
 def pull_back(problem: Problem, forwards: int, left: Tensor | None = None, cut: bool = False) -> None:
-    """Bisects the segment from the clean image to the best point, no backward passes.
+    """Bisect the segment from the clean image to the best point, without backward passes.
 
     Args:
         problem: the problem; images without a best point are left out.
         forwards: number of bisections.
-        left: forwards left of each image, shape (B,), where that may be fewer.
-        cut: whether a part of the perturbation is the perturbation cut off at a level (linf), not a multiple of it.
+        left: remaining forwards of each image, shape (B,), if they may be fewer.
+        cut: whether the perturbation is clipped to a level (linf) instead of scaled.
     """
     delta = problem.best_point - problem.x
     largest = delta.flatten(1).abs().amax(1)

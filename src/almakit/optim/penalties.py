@@ -43,7 +43,7 @@ class PHR:
     name = "phr"
 
     def value(self, y: Tensor, rho: Tensor, mu: Tensor) -> Tensor:
-        # The same as the formula, without the difference of two large squares; flat below -mu/rho.
+        # Equal to the formula, without the difference of two large squares; constant below -mu/rho.
         inside = y.clamp_min(-mu / rho)
         return mu * inside + rho * inside.square() / 2
 
@@ -76,8 +76,8 @@ class P2:
         )
 
     def derivative(self, y: Tensor, rho: Tensor, mu: Tensor) -> Tensor:
-        # (mu + 2 mu rho y)/1 + (rho y)^2/2 above zero, mu/(1 - rho y)^2 + 0 below: one expression, because each step of
-        # an attack computes it twice.
+        # (mu + 2 mu rho y)/1 + (rho y)^2/2 above zero, mu/(1 - rho y)^2 + 0 below, as one expression, because each step
+        # of an attack computes it twice.
         above, below = (scaled := rho * y).clamp_min(0), 1 - scaled.clamp_max(0)
         return torch.addcmul(torch.addcmul(mu, mu, above, value=2) / (below * below), above, above, value=0.5)
 
@@ -103,8 +103,7 @@ def _parts(y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def hinge_of(query: Query) -> Tensor:
-    """(B,) max(0, margin + 2 tolerance) of a query: zero only where the problem counts a success, infinite where the
-    logits were not finite."""
+    """(B,) max(0, margin + 2 tolerance) of a query: zero only for a success, infinite if the logits were not finite."""
     return (query.margin + 2 * query.tolerance).clamp_min(0)
 
 
@@ -116,7 +115,7 @@ class WeightSearch:
     Args:
         x: images, shape (B, ...).
         first: the first weight.
-        factor: growth of the weight while nothing is found.
+        factor: growth of the weight while the attack fails.
     """
 
     def __init__(self, x: Tensor, first: float, factor: float = 10.0):

@@ -20,7 +20,7 @@ def bounds(box: Box, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def to_levels(box: Box, point: Tensor, levels: int) -> Tensor:
-    """``point`` (B, ...) with each value at the nearest of so many evenly spaced levels of the box."""
+    """``point`` (B, ...) with each value rounded to the nearest of ``levels`` evenly spaced levels of the box."""
     count = levels - 1
     return box.lo + box.sides * (((point - box.lo) * (count / box.sides)).round() / count)
 
@@ -37,7 +37,7 @@ def dual_length(w: Tensor, norm: float) -> Tensor:
 
 
 def _cap(z: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """How far the box lets each value go in the direction of ``z``."""
+    """The largest change of each value in the direction of ``z`` inside the box."""
     return torch.where(z > 0, high, -low)
 
 
@@ -61,7 +61,7 @@ def to_halfspace(w: Tensor, need: Tensor, low: Tensor, high: Tensor, norm: float
         norm: 1, 2 or inf.
 
     Returns:
-        The changes d, shape (B, ...); the largest possible gain where the box does not allow the need.
+        The changes d, shape (B, ...); if the box does not allow the need, those with the largest gain.
     """
     shape, flat = w.shape, w.flatten(1)
     scale = flat.abs().amax(1).clamp_min(TINY)
@@ -148,7 +148,7 @@ def _keep_largest(d: Tensor, decrease: Tensor, count: Tensor) -> Tensor:
 
 def _onto_l1(z: Tensor, radius: Tensor, low: Tensor, high: Tensor) -> Tensor:
     size = z.abs()
-    cap = torch.minimum(size, _cap(z, low, high))  # the box matters only where it is nearer than z
+    cap = torch.minimum(size, _cap(z, low, high))  # the box has an effect only if it is nearer than z
     # |d|_1 as lambda falls: slope -1 from |z| on, back to 0 from |z| - cap on.
     breaks = torch.cat([size, size - cap], 1)
     turns = torch.cat([torch.ones_like(size), -torch.ones_like(size)], 1)
@@ -166,7 +166,7 @@ def _onto_l1(z: Tensor, radius: Tensor, low: Tensor, high: Tensor) -> Tensor:
 def _onto_l2(z: Tensor, radius: Tensor, low: Tensor, high: Tensor) -> Tensor:
     """clip(level z) with the level at which its length, piecewise in the level, is the radius; level 1 if that fits."""
     inside, square = clip(z, low, high), radius.double().square()
-    # The level from which the box holds a value back; a zero may come anywhere.
+    # The level from which the box limits a value; the position of zeros does not matter.
     stops, order = (inside / z).nan_to_num_(nan=0.0).sort(dim=1)
     capped, free = torch.stack([inside, z]).gather(2, order.expand(2, -1, -1)).double().square_()
     fixed, moving = capped.cumsum(1) - capped, free.flip(1).cumsum(1).flip(1)
@@ -241,7 +241,7 @@ def _proximal_l2(size: Tensor, cap: Tensor, inside: Tensor, weight: Tensor, metr
 
 
 def _proximal_linf(size: Tensor, inside: Tensor, weight: Tensor, metric: Tensor) -> Tensor:
-    """d(tau) = min(inside, tau): the pull sum of h (z - tau) over the values that tau holds back balances the
+    """d(tau) = min(inside, tau), with tau such that the sum of h (z - tau) over the values limited by tau equals the
     weight."""
     below, above = torch.zeros_like(weight), inside.amax(1, keepdim=True)
     for _ in range(30):
@@ -266,6 +266,6 @@ def _stationary_two_thirds(size: Tensor, weight: Tensor) -> Tensor:
 
 
 def _power(values: Tensor, exponent: float) -> Tensor:
-    """``values`` ** ``exponent`` for values >= 0. Not torch.pow: its last bit depends on where in the batch an image
-    stands."""
+    """``values`` ** ``exponent`` for values >= 0. torch.pow is not used, because its last bit depends on the position
+    in the batch."""
     return torch.exp(exponent * torch.log(values))

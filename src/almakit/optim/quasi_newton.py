@@ -3,10 +3,9 @@ linearised boundary.
 
     min D(x, x + delta + d)   subject to   b.d <= c,   |d| about the trust radius at most,   x + delta + d in the box
 
-Nothing is known of D but its gradient, and the model is not called. What the gradients say about D's curvature is kept
-from step to step of a whole walk (limited-memory BFGS; Nocedal, *Updating quasi-Newton matrices with limited storage*,
-Math. Comp. 1980), so that a few of them for each query are enough: the Hessian of D hardly changes along a walk, while
-b does.
+Only D's gradient is used, and the model is not called. Curvature of D is estimated from gradients over all steps of a
+walk (limited-memory BFGS; Nocedal, *Updating quasi-Newton matrices with limited storage*, Math. Comp. 1980). A few
+gradients per query are sufficient, because the Hessian of D hardly changes along a walk, while b does.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from ..distances.base import Bound
 from ..tensors import per_image
 
 TINY = 1e-30
-# Newton steps on the multiplier of the half-space, and how many more after the last step on D.
+# Newton steps on the multiplier of the half-space, and additional ones after the last step on D.
 NEWTON = 3
 
 
@@ -71,7 +70,7 @@ class QuasiNewton:
             slope = self.box.free(torch.nan_to_num(slope, nan=0.0, posinf=0.0, neginf=0.0))
             guess = self._learn(moved, slope, None if number else fresh)
             if number > 1:
-                # A step that raised D was too long, as they are across kinks: back, and shorter ones from now on.
+                # A step that increased D was too long, as happens at kinks: undo it and use shorter steps from now on.
                 raised = ~(value <= least)
                 self.pace = torch.where(raised, self.pace / 2, (1.4 * self.pace).clamp_max(1))
                 value, back = torch.where(raised, least, value), per_image(raised, b)
@@ -81,7 +80,7 @@ class QuasiNewton:
             if number == 0:
                 home, down = self._precondition(torch.stack([slope, b], 1), guess).unbind(1)
                 steep = _dot(b, down).clamp_min(TINY)
-                # Towards the boundary, too, no further than the radius.
+                # The step towards the boundary is limited by the radius too.
                 level = _dot(b, delta) + torch.maximum(c, -radius * steep / _root(_dot(down, down)))
             else:
                 # What the boundary takes up of the slope, by the metric of the first step, is taken out before: b need
@@ -89,8 +88,7 @@ class QuasiNewton:
                 home = self._precondition(
                     (slope - per_image(_dot(down, slope) / steep, b) * b).unsqueeze(1), guess
                 ).squeeze(1)
-            # Along the boundary only, and no further than the radius; what the box takes away is made up for along
-            # ``down``.
+            # Along the boundary only, and at most by the radius; what the box removes is replaced along ``down``.
             home = home - per_image(_dot(b, home) / steep, b) * down
             shorter = self.pace * (radius / _root(_dot(home, home))).clamp_max(1)
             moved = self._onto(
@@ -166,7 +164,7 @@ def _dot(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _mean(sizes: Tensor) -> Tensor:
-    """The mean of each image's ``sizes`` (B, ...), to be multiplied by them."""
+    """The mean of each image's ``sizes`` (B, ...), in a shape that broadcasts to them."""
     return per_image(sizes.flatten(1).mean(1).clamp_min(TINY), sizes)
 
 

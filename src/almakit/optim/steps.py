@@ -1,4 +1,4 @@
-"""Step rules of several attacks: the first step, decays, temperatures, radii, Adam, and a stop without progress."""
+"""Step rules used by several attacks: first step, decays, temperatures, radii, Adam, and detection of stagnation."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def first_step(
 ) -> Tensor:
     """Step sizes eta with ``distance_after(eta)`` = epsilon, by powers of two and 20 bisections.
 
-    Where epsilon is out of reach, the step moves the largest gradient entry a thousand box widths: everything that can
-    move has moved.
+    If epsilon cannot be reached, the step moves the largest gradient entry by a thousand box widths, so that every
+    value that can move has moved.
 
     Args:
         distance_after: maps eta (B,) to the distance (B,) of the images moved by eta against the gradient in the box.
@@ -83,7 +83,7 @@ class Adam:
     """Adam: step m / sqrt(v), with running means m of the gradient and v of its square, corrected for their start.
 
     Kingma and Ba, *Adam: a method for stochastic optimization*, ICLR 2015, Algorithm 1. ``age`` is the number of
-    gradients so far: one number, or of shape (B,) where images begin at different times.
+    gradients seen: a number, or of shape (B,) if images start at different times.
     """
 
     BETA1, BETA2, TINY = 0.9, 0.999, 1e-8
@@ -92,7 +92,7 @@ class Adam:
         self.first, self.second = torch.zeros_like(x), torch.zeros_like(x)
 
     def metric(self, gradient: Tensor, age: int | Tensor) -> Tensor:
-        """Takes a gradient in; (B, ...) the root of the mean square, by which a step is divided."""
+        """Update with a gradient. Returns the root of the mean square (B, ...), by which a step is divided."""
         self.first = self.BETA1 * self.first + (1 - self.BETA1) * gradient
         self.second = self.BETA2 * self.second + (1 - self.BETA2) * gradient.square()
         if isinstance(age, int):
@@ -108,7 +108,7 @@ class Adam:
 
 
 class Stagnation:
-    """Which images have stopped improving: the best loss at a check against that at the last one.
+    """Detects images that have stopped improving, from the best loss at a check and at the previous one.
 
     Args:
         x: images, shape (B, ...).

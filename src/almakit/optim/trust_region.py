@@ -1,11 +1,11 @@
-"""The subproblem of a walk along the decision boundary: the point nearest to the clean image where the linearised goal
-is reached.
+"""The subproblem of a walk along the decision boundary: the point nearest to the clean image that reaches the
+linearised goal.
 
     min |delta + d|_p   subject to   b.d <= c,   |d| within the trust radius,   x + delta + d in the box
 
-One solver per norm, all images at once, none of them calls the model. The half-space is met, as far as the box allows,
-by a few Newton steps on one multiplier; the trust region, which is a rule of thumb anyway, only as well as a closed
-form does it. In l1 it is kept by feedback: what a step was too long or too short by corrects the next one.
+There is one solver per norm, for all images at a time; none calls the model. The half-space constraint is met, as far
+as the box allows, by a few Newton steps on one multiplier. The trust region is a heuristic and is met approximately by
+a closed form; in l1, the error of each step's length corrects the next step.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ NEWTON = 6
 
 class Subproblem(Protocol):
     """``step`` maps the perturbations ``delta`` (B, ...), the goal's linearisation ``b`` (B, ...) and ``c`` (B,), and
-    the trust ``radius`` (B,), a length in l2, to the steps d (B, ...); ``fresh`` (B,) marks images whose walk begins,
-    of which nothing is remembered."""
+    the trust ``radius`` (B,), an l2 length, to the steps d (B, ...). ``fresh`` (B,) marks images that begin a walk;
+    their stored state is reset."""
 
     def step(
         self, delta: Tensor, b: Tensor, c: Tensor, radius: Tensor, fresh: Tensor, slope: Tensor | None = None
@@ -40,7 +40,7 @@ def subproblem(x: Tensor, box: Box, norm: float) -> Subproblem:
 
 
 class _Nearest:
-    """What the solvers for norms share: flat tensors (B, n), numbers (B, 1), b of unit length, no need beyond what the
+    """Common part of the solvers for norms: flat tensors (B, n), numbers (B, 1), b of unit length, and a need that the
     radius allows.
 
     Masks are comparisons in place (``eq_``), which leave numbers: on a CPU a product with a boolean mask, or ``where``,
