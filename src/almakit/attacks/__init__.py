@@ -1,4 +1,4 @@
-"""Attacks by name, each one file and one paper; ``get("alma(distance=l2, steps=100)")`` builds one from a line of
+"""Attacks by name; each file implements one paper. ``get("alma(distance=l2, steps=100)")`` builds an attack from
 text."""
 
 from __future__ import annotations
@@ -21,12 +21,24 @@ def names() -> list[str]:
 
 
 def get(attack: str | Attack, **settings: Any) -> Attack:
-    """An attack from its text, e.g. ``"alma"``, ``"ddn(steps=100)"`` or ``"search(attack=apgd(distance=l2,
-    steps=50))"``.
+    """Build an attack from text, such as ``"ddn(steps=100)"`` or ``"search(attack=apgd(distance=l2, steps=50))"``.
 
-    ``settings`` are added to those of the text, ``get("pgd", epsilon=8/255)``, and win over them.
-    ``preset=name`` stands for the settings of that name (``almakit ls attacks`` lists them); others given beside it
-    win. ``"library:attack(...)"`` is an attack of another library, ``"file.py:function(...)"`` one of your own.
+    Args:
+        attack: name or text of an attack, or an attack object. ``preset=name`` in the text selects the settings of a
+            preset (``almakit ls attacks`` lists them), which other settings override. ``"library:attack(...)"`` is an
+            attack of another library, ``"file.py:function(...)"`` one of your own.
+        settings: settings that are added to those of the text and override them, such as ``epsilon=8/255``.
+
+    Returns:
+        The attack.
+
+    Examples:
+        >>> import almakit
+        >>> almakit.attacks.get("pgd", epsilon=8/255).steps == almakit.attacks.get("pgd(epsilon=8/255)").steps
+        True
+
+    See also:
+        ``almakit.DDN(steps=100)``: every attack is also a class of the package.
     """
     if isinstance(attack, Attack):
         return replace(attack, **settings) if settings else attack
@@ -59,7 +71,7 @@ def _build(call: Call, further: dict[str, Any] | None = None) -> Attack:
 
 
 def _preset(attack: str, presets: dict[str, dict[str, object]], name: object) -> dict[str, object]:
-    """The settings that ``preset=name`` stands for."""
+    """The settings of a preset."""
     if name not in presets:
         raise BadInput(
             f"{attack} has no preset {name!r}; "
@@ -69,7 +81,7 @@ def _preset(attack: str, presets: dict[str, dict[str, object]], name: object) ->
 
 
 def _build_foreign(call: Call, further: dict[str, Any]) -> Attack:
-    """``foolbox:LinfFMNAttack(steps=100)`` and the like: the library's own file in ``bridges`` builds it."""
+    """Build an attack such as ``foolbox:LinfFMNAttack(steps=100)`` with the library's module in ``bridges``."""
     library = call.name.rpartition(":")[0]
     if library == "python":
         raise BadInput(f"the attack {call.name} was given from Python; pass it to almakit.evaluate(...) again.")
@@ -80,7 +92,7 @@ def _build_foreign(call: Call, further: dict[str, Any]) -> Attack:
 
 
 def _called(value: Value) -> Value:
-    """A bare name where an attack belongs is that attack with its defaults."""
+    """A name without settings in place of an attack is that attack with its defaults."""
     if isinstance(value, tuple):
         return tuple(_called(item) for item in value)
     return parse(value) if isinstance(value, str) else value

@@ -1,5 +1,4 @@
-"""ALM: the generic augmented Lagrangian method, with separate inner and outer iterations; what ALMA is measured
-against."""
+"""ALM: the generic augmented Lagrangian method with inner and outer iterations, the baseline of the ALMA paper."""
 
 from __future__ import annotations
 
@@ -24,10 +23,10 @@ class ALM(Attack):
     progress, rho <- gamma rho; ``outer`` times.
 
     Rony et al., *Augmented Lagrangian Adversarial Attacks*, ICCV 2021, Algorithm 1, with the penalties of its appendix
-    (Birgin et al. 2005). Each inner minimisation starts from the last one's end. It stops, image by image, once its
-    value has not fallen by 0.01 % within a tenth of the steps. rho grows where the constraint d is violated and has not
+    (Birgin et al. 2005). Each inner minimisation starts at the end of the previous one and stops for an image once its
+    value has not fallen by 0.01 % within a tenth of the steps. rho grows if the constraint d is violated and has not
     fallen below ``improvement`` times its last value. Within an inner loop the step falls along a cosine to a
-    hundredth. The paper says that this method is slow and gives no values for it: these are ours.
+    hundredth. The paper calls this method slow and gives no settings for it; the defaults are almakit's.
 
     Args:
         outer: updates of the multiplier.
@@ -73,7 +72,7 @@ class ALM(Attack):
         mu, rho = torch.full_like(d, self.mu), torch.full_like(d, self.rho)
         for outer in range(self.outer):
             before, adam, progress = d, Adam(x), Stagnation(x, self.inner // 10)
-            # The clean image was the first of the first inner minimisation's queries.
+            # The clean image was the first query of the first inner minimisation.
             queries = self.inner - (outer == 0)
             with problem.round():
                 for step in range(1, queries + 1):

@@ -1,4 +1,4 @@
-"""ALMA, the augmented Lagrangian method for adversarial attacks, faithful to the paper and to what the authors ran."""
+"""ALMA, the augmented Lagrangian method for adversarial attacks, as in the paper and the authors' runs."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class ALMA(Attack):
         mu, rho = x.new_full((size,), self.mu), x.new_full((size,), self.rho)
         first_success = x.new_full((size,), float(self.steps))
         last_checked = rate = x.new_zeros(size)
-        # Whole images are computed into memory that is kept: on a CPU fresh memory costs more than the arithmetic done
+        # Results are written into preallocated memory: on a CPU, allocating memory costs more than the arithmetic done
         # in it.
         point, gradient, work = x.clone(), torch.empty_like(x), torch.empty_like(x)
         query = problem.start()
@@ -132,7 +132,7 @@ class ALMA(Attack):
         published = problem.bound.distance.first_step
         if published:
             return published[self.epsilon]
-        # An unknown distance: what it says of a random step of l2 length 0.1, the paper's first step for l2.
+        # For an unknown distance: its value for a random step of l2 length 0.1, the paper's first step for l2.
         noise = problem.random.normal()
         return problem.bound(
             problem.box.project_continuous(problem.x + per_image(0.1 / length(noise, 2), noise) * noise, problem.x)

@@ -28,7 +28,7 @@ from .fixed_epsilon import (
 MOMENTUM = 0.75
 # l1: how much sparser a step is than the best point so far, the factor and the floor of its step sizes.
 SPARSER, SMALLER, SMALLEST = 1.5, 1.5, 10.0
-# Finalists: the part of the steps towards every rival, and the first step of what follows, in radii.
+# With finalists: the share of the steps towards every rival, and the first step size after them, in radii.
 FIRST, RESUMED = 0.11, 1.0
 
 
@@ -55,13 +55,13 @@ class APGD(FixedEpsilon):
     a success holds the radius. No backward pass after the last query of a run.
 
     Args:
-        loss: what is maximised: margin, ce, dlr, targeted-dlr (APGD-T), or in Python a function
-            f(logits, labels) -> (B,).
-        rivals: the classes APGD-T makes a run towards.
-        finalists: how many rivals of each image get all steps (default: every one).
-        rho: the part of the steps that must pay for the step size to stay.
+        loss: the loss to maximise: margin, ce, dlr, targeted-dlr (APGD-T), or in Python a function f(logits, labels) ->
+            (B,).
+        rivals: number of target classes of APGD-T, one run each.
+        finalists: number of rivals per image that get all steps (default: all).
+        rho: share of the steps that must increase the loss for the step size to stay.
         widen: l1: whether the first steps use 3 and 2 epsilon.
-        stop: whether an image leaves as soon as a point is found.
+        stop: whether an image stops at its first success.
     """
 
     title = "APGD"
@@ -114,7 +114,8 @@ class APGD(FixedEpsilon):
                 problem.release(reached(problem, epsilon))
 
     def _run_halving(self, problem: Problem, epsilon: Tensor, ways: Tensor, finalists: int, wide: bool) -> None:
-        """A few steps towards each of ``ways`` (B, R); the rest towards the ``finalists`` of largest loss."""
+        """Make a few steps towards each of ``ways`` (B, R), and the rest towards the ``finalists`` with the largest
+        loss."""
         few = max(1, round(FIRST * self.steps))
         middle = round(0.43 * (self.steps - few)) if wide else 0
         begun = [self._climb(problem, epsilon, 3.0 if wide else 1.0, rival, few, None) for rival in ways.unbind(1)]
@@ -168,7 +169,7 @@ class APGD(FixedEpsilon):
             return x + onto_ball(point - x, radius, low, high, norm)
 
         point = project(self._random_point(problem, radius) if start is None else start)
-        # Where a run has phases, even the first step is as sparse as the point it starts from.
+        # In a run with phases, the first step is as sparse as its starting point.
         known = point if start is not None or widening > 1 else None
         climber = (
             _SparseSteps(x, problem.box, radius, steps, known)
@@ -206,7 +207,7 @@ def _where(rows: Tensor, yes: Tensor, no: Tensor) -> Tensor:
 
 
 class _HalvedSteps:
-    """Step sizes in l2 and linf: halved at checkpoints where the loss oscillates or stands still."""
+    """Step sizes in l2 and linf: halved at checkpoints if the loss oscillates or no longer improves."""
 
     def __init__(self, size: Tensor, steps: int, norm: float, rho: float):
         self.size, self.norm, self.rho = size, norm, rho
@@ -240,8 +241,8 @@ class _HalvedSteps:
 
 
 class _SparseSteps:
-    """Steps in l1: along the signs of the largest entries, fewer as the best perturbation gets sparser; small again
-    each time it does not."""
+    """Steps in l1 along the signs of the largest entries: fewer entries as the best perturbation gets sparser, and a
+    smaller step each time it does not."""
 
     def __init__(self, x: Tensor, box: Box, radius: Tensor, steps: int, start: Tensor | None):
         self.x, self.bounds, self.radius, self.size = x, bounds(box, x), radius, radius
@@ -250,7 +251,7 @@ class _SparseSteps:
         self.share = torch.full_like(radius, 0.2) if start is None else self.used / self.pixels / SPARSER
 
     def check(self, step: int, loss: Tensor, best: Tensor, best_point: Tensor) -> Tensor:
-        """(B,) which images go back to their best point: those whose best perturbation has become sparser."""
+        """(B,) the images that return to their best point: those whose best perturbation has become sparser."""
         if step == 0 or step % self.window:
             return torch.zeros_like(self.radius, dtype=torch.bool)
         used = _changed(best_point, self.x)

@@ -14,8 +14,8 @@ from ..optim import length, pull_back, subproblem
 
 @dataclass(frozen=True)
 class BB(Attack):
-    """Each step solves min |x + d - x0|_p with b.d <= c, |d|_2 <= r in the box, b the margin's (averaged) gradient, c
-    the way to the boundary.
+    """Each step solves min |x + d - x0|_p with b.d <= c, |d|_2 <= r in the box, where b is the averaged gradient of the
+    margin and c the distance to the boundary.
 
     c = -1.1 margin outside the adversarial region and -0.9 margin inside, so that iterates stay just inside. The trust
     radius r starts at ``radius`` times the l2 distance of the starting point. Brendel et al., *Accurate, reliable and
@@ -30,11 +30,11 @@ class BB(Attack):
 
     Args:
         radius: the first trust radius, as a part of the l2 distance of the starting point.
-        halvings: how often the trust radius is halved over the steps; none for 5 per tenfold above 10 steps.
-        overshoot: how far past the boundary a step from outside aims.
+        halvings: number of halvings of the trust radius over the steps; none: 5 per factor of ten above 10 steps.
+        overshoot: factor by which a step from outside the adversarial region passes the boundary.
         momentum: smoothing of the boundary's normal.
         start_steps: signed gradient steps to find a starting point.
-        start_tries: random images tried after them.
+        start_tries: number of random images tried after them.
         bisections: halvings of the segment to the clean image at the start.
     """
 
@@ -86,10 +86,10 @@ class BB(Attack):
         problem.query(point, grad=False)
 
     def _find_starts(self, problem: Problem) -> None:
-        """Queries until each image has an adversarial point or the tries are used up."""
+        """Query until each image has an adversarial point or all tries are used."""
         x, box = problem.x, problem.box
         with problem.round():
-            # Points known before serve as starting points.
+            # Points that are known already are starting points.
             problem.release(problem.found)
             point = x
             query = problem.start()

@@ -1,5 +1,4 @@
-"""Carlini & Wagner's attack: a penalty on the margin in tanh space, for l2 as published and with any other distance in
-its place."""
+"""Carlini & Wagner's attack: a penalty on the margin in tanh space, for l2 as published and for any other distance."""
 
 from __future__ import annotations
 
@@ -14,11 +13,11 @@ from ..optim.penalties import WeightSearch, hinge_of
 from ..optim.steps import Adam, Stagnation
 from ..tensors import per_image
 
-# How far inside (-1, 1) the image's own tanh coordinates stay, so that they are finite.
+# Distance of the image's tanh coordinates to the ends of (-1, 1), so that they are finite.
 INSIDE = 1 - 1e-6
-# In linf the values above this part of the largest are drawn back together.
+# In linf, all values above this share of the largest one share the gradient.
 NEAR = 0.9
-# Where tanh lets less than this part of the gradient through, a loss that stands still says nothing yet.
+# If tanh passes less than this share of the gradient, a constant loss does not stop the search.
 SATURATED = 0.01
 
 
@@ -32,10 +31,10 @@ class CW(Attack):
     the Robustness of Neural Networks*, S&P 2017, section V and VI-A; other distances as in the ALMA paper, section 5.
     The gradient of linf is shared by all values above 0.9 of the largest, after section VI-C.
 
-    Differences from the original: with ``abort_early`` each image stops on its own, once its best loss has not fallen
-    by 0.01 % within a tenth of the steps, unless nothing is found and tanh is saturated (the values of a binary image
-    start at |w| = 7.25 and stand still for the first few hundred steps, so ``rate`` times ``steps`` must be several
-    units). The clean image's gradient is computed once; no backward follows the last query of a search.
+    Differences from the original: with ``abort_early`` each image stops separately, once its best loss has not fallen
+    by 0.01 % within a tenth of the steps, unless it has no success and tanh is saturated (the values of a binary image
+    start at |w| = 7.25 and hardly change for a few hundred steps, so ``rate`` times ``steps`` must be several units).
+    The clean image's gradient is computed once; no backward follows the last query of a search.
 
     Args:
         squared: whether the squared distance is minimised; none: for l2 only.
@@ -60,7 +59,7 @@ class CW(Attack):
         squared = self.squared if self.squared is not None else problem.bound.distance.norm == 2
         w_clean = torch.atanh(((2 * (x - box.lo) / box.sides - 1) * INSIDE).double()).to(x.dtype)
         query = problem.start()
-        # In every search the first step is taken at the clean image, where the distance has no gradient.
+        # The first step of every search starts at the clean image, where the distance has no gradient.
         clean_slope, clean_hinge = problem.replace_zero_gradients(query.margin_gradient()), hinge_of(query)
         search = WeightSearch(x, self.weight)
         for attempt in range(self.searches):
@@ -69,7 +68,7 @@ class CW(Attack):
             progress.stalled(0, c * clean_hinge)
             slope = per_image(c * (clean_hinge > 0), x) * clean_slope
             shift, bent = torch.zeros_like(x), bend(w_clean)
-            # The clean pass was the first of the first search's queries.
+            # The clean pass was the first query of the first search.
             queries = self.steps - (attempt == 0)
             with problem.round():
                 for step in range(1, queries + 1):
@@ -94,7 +93,7 @@ class CW(Attack):
 
 
 def saturated(slope: Tensor, bent: Tensor) -> Tensor:
-    """(B,) whether tanh, with the values ``bent`` (B, ...), holds nearly all of the ``slope`` (B, ...) back."""
+    """(B,) whether tanh, with the values ``bent`` (B, ...), suppresses nearly all of the ``slope`` (B, ...)."""
     return length(slope * (1 - bent.square()), 2) < SATURATED * length(slope, 2)
 
 
@@ -107,6 +106,6 @@ def shared_pull(delta: Tensor, largest: Tensor) -> Tensor:
 
 
 def bend(w: Tensor) -> Tensor:
-    """tanh of ``w``. In float32 the library's last bit depends on the place in the batch, and an image's result must
-    not."""
+    """tanh of ``w``, computed so that the last bit does not depend on the position in the batch, as torch's float32
+    tanh does."""
     return torch.tanh(w.double()).to(w.dtype)

@@ -18,9 +18,9 @@ class DAG(PixelSteps):
     |r_m|_inf, until the goal is reached.
 
     Xie et al., *Adversarial Examples for Semantic Segmentation and Object Detection*, ICCV 2017, Algorithm 1. ``rate``
-    is gamma in parts of the box: the paper's 0.5 grey levels. l'_n is the target, where there is one, else the best
-    other class of the pixel at each step (the paper draws one at random beforehand); x stays in the box. Not a search
-    for the smallest change: it takes the first point it finds.
+    is gamma as a share of the box; the default is the paper's 0.5 grey levels. l'_n is the target if there is one, else
+    the best other class of the pixel at each step (the paper draws a random one before the attack). x stays in the box.
+    The attack returns the first success and does not minimise the distance.
 
     Args:
         rate: the largest change of a value in a step, in parts of the box.

@@ -1,4 +1,4 @@
-"""DDN: the direction follows the gradient, the norm of the perturbation its own rule."""
+"""DDN: decouples the direction of the perturbation, which follows the gradient, from its norm."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class DDN(Attack):
     Differences from the original: no backward pass after the last query. With ``adaptive``, the first radius is the
     linearised distance to the boundary; later ones change by the linearised distance too, by at most gamma (0.2 to 0.02
     along a cosine) and at least a tenth of it; the temperature of the logsumexp falls from 0.2 to 0.02 times the spread
-    of the logits. The original, gamma 0.05 from radius 1 on, fails where the optimum is far from 1.
+    of the logits. The original has gamma 0.05 and starts at radius 1; it fails if the optimum is far from 1.
 
     Args:
         adaptive: whether radius and temperature follow the linearised margin; false is the original.

@@ -19,15 +19,15 @@ class DeepFool(Attack):
     first ``candidates`` (the label counted). Moosavi-Dezfooli, Fawzi and Frossard, *DeepFool: a simple and accurate
     method to fool deep neural networks*, CVPR 2016, Algorithm 2 and equations 10 and 11.
 
-    Differences from the original: d_i is the shortest step inside the box. During the first half of the steps, one
-    longer than a tenth of the way already gone is multiplied by ``damping``. The classes are ranked at each point.
-    Targets are reached through their margin. A new point is first judged by a forward pass alone, so that no gradients
-    are taken once it is across.
+    Differences from the original: d_i is the shortest step inside the box. During the first half of the steps, a step
+    longer than a tenth of the perturbation is multiplied by ``damping``. The classes are ranked at each point. For a
+    target, the margin is that of the target. A new point is first judged by a forward pass, so that a success costs no
+    gradients.
 
     Args:
         boxed: whether the linearised step stays in the box; false is the original.
-        damping: what part of a long linearised step is taken; 1 as published.
-        pull_back: forwards of the steps left over that bisect the segment to the clean image; 0 as published.
+        damping: factor of a long linearised step; 1 as published.
+        pull_back: number of the remaining forwards that bisect the segment to the clean image; 0 as published.
     """
 
     title = "DeepFool"

@@ -25,9 +25,9 @@ class EAD(Attack):
     shrinks changes by beta, the smaller ones to zero; eta falls as the square root of the remaining steps. Chen et al.,
     *EAD: Elastic-Net Attacks to Deep Neural Networks via Adversarial Examples*, AAAI 2018, eq. 4, 5 and Algorithm 1.
 
-    Differences from the original: with ``abort_early`` each image stops on its own, once its best objective no longer
-    falls; y is brought into the box before the model sees it, and counts if it succeeds; the clean image's gradient is
-    computed once.
+    Differences from the original: with ``abort_early`` each image stops separately, once its best objective no longer
+    falls; y is projected into the box before the query and may be a success; the clean image's gradient is computed
+    once.
 
     Args:
         beta: the weight of the l1 norm.

@@ -32,7 +32,7 @@ class Ensemble(Attack):
     def __post_init__(self) -> None:
         super().__post_init__()
         members = (self.attacks,) if isinstance(self.attacks, Attack) else tuple(self.attacks)
-        # A list is welcome, but settings must be hashable.
+        # Settings must be hashable, so a list becomes a tuple.
         object.__setattr__(self, "attacks", members)
         if not members:
             raise BadInput("an ensemble needs attacks: ensemble(attacks=[alma(distance=l2), ddn(steps=100)]).")
@@ -55,7 +55,7 @@ class Ensemble(Attack):
 
     @property
     def minimal(self) -> bool:  # type: ignore[override]
-        """Attacks at a fixed radius alone say nothing beyond the largest of their radii."""
+        """False if all attacks have a fixed radius: they give no result beyond the largest one."""
         return any(member.minimal for member in self.attacks)
 
     @property

@@ -1,4 +1,4 @@
-"""FAB: along the decision boundary, drawn towards the clean image at each step."""
+"""FAB: moves along the decision boundary with a bias towards the clean image."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .fixed_epsilon import random_start
 # How far a random start may lie from the image at most, in box widths; half of it, or of the best distance where that
 # is less, is used.
 FARTHEST_START = {1.0: 5.0, 2.0: 1.0, float("inf"): 0.3}
-# Steps without a success after which boundaries that seem to lie beyond the box are left alone.
+# Steps without a success after which linearised boundaries outside the box are avoided.
 PATIENCE = 10
 
 
@@ -43,9 +43,9 @@ class FAB(Attack):
 
     Args:
         alpha_max: the largest weight of the clean image's projection.
-        eta: how far past the boundary a step goes.
-        beta: how far back towards the image a success is drawn.
-        targeted_classes: FAB-T: a run towards each of so many classes; none for FAB.
+        eta: factor by which a step passes the boundary.
+        beta: factor by which the perturbation of a success is scaled.
+        targeted_classes: number of target classes of FAB-T, one run each; none for FAB.
         search: forwards of the final search on the segment to the clean image.
     """
 
@@ -76,7 +76,7 @@ class FAB(Attack):
         rivals: list[Tensor | None] = [None]
         if self.targeted_classes is not None and (ways := problem.goal.rivals(problem.clean_logits)) is not None:
             rivals = list(ways[:, : self.targeted_classes].unbind(1))
-        # Each step left out saves two forwards; the clean pass, which serves the first step, saves one more.
+        # Each omitted step saves two forwards; using the clean pass for the first step saves one more.
         reserved = min(self.search // 2, self.steps - 1)
         lead = torch.full_like(problem.best_distance, float("inf"))
         runs = [(start, rival) for start in range(self.restarts) for rival in rivals]
@@ -128,8 +128,8 @@ class FAB(Attack):
         """The normal (B, ...) and the need (B,) of the linearised boundary nearest to the query's points; for ``lost``
         images (B,) of those that meet the box.
 
-        A plane beyond the box is never reached on a linear model; on a network it is often only the linearisation that
-        places it there.
+        On a linear model a plane outside the box is never reached; on a network, the boundary itself may still be
+        inside.
         """
         ways = query.goal.rivals(query.values)
         if ways is None:
@@ -161,7 +161,7 @@ def _secant(problem: Problem, lead: Tensor, forwards: int) -> None:
         problem.release(~problem.found)
         for _ in range(forwards):
             share = above / (above - below)
-            # Outside (0, 1), or no number: a margin is unknown, or lost in the tolerance.
+            # Outside (0, 1) or NaN: a margin is unknown or below the tolerance.
             share = torch.where((share > 0) & (share < 1), share, 0.5)
             middle = near + share * (far - near)
             query = problem.query(problem.x + per_image(middle, delta) * delta, grad=False)

@@ -1,5 +1,4 @@
-"""Base of attacks inside a ball of radius epsilon: the radius check of successes, the grid, and the losses they
-maximise."""
+"""Base class of attacks inside a ball of radius epsilon: the check of successes, rounding to the grid, and losses."""
 
 from __future__ import annotations
 
@@ -22,9 +21,9 @@ LOSSES = ("ce", "dlr", "margin", "targeted-dlr")
 Loss = Callable[[Tensor, Tensor], Tensor]
 """A loss of the caller's own: logits (B, K) and labels (B,), or the targets of a targeted goal, to values (B,)."""
 
-# By how much less than the radius iterates are projected to, relatively: the rounding of the projection.
+# Relative reduction of the radius of projections, which covers their rounding.
 MARGIN = 5e-7
-# What a step towards a level of the grid may miss it by, as a part of a level: rounding of the radius.
+# Tolerance for reaching a level of the grid, as a share of a level, which covers rounding of the radius.
 MISSED = 1e-3
 
 
@@ -33,9 +32,8 @@ class FixedEpsilon(Attack):
     """An attack that searches for any adversarial point within distance ``epsilon``; a subclass adds its settings and
     ``run_at``.
 
-    ``run_at(problem, epsilon)`` works with a radius per image; ``search`` calls it with ever smaller ones. A point
-    counts as a success only where its distance is within epsilon by ``problem.grid``: what was found farther away is
-    dropped at the end.
+    ``run_at(problem, epsilon)`` takes a radius per image; ``search`` calls it with several radii. A point is a success
+    only if its distance is within epsilon, decided by ``problem.grid``; points farther away are discarded at the end.
     """
 
     minimal = False
@@ -48,7 +46,7 @@ class FixedEpsilon(Attack):
             raise BadInput(f"epsilon={self.epsilon!r}: the radius must be a positive number.")
 
     def run_at(self, problem: Problem, epsilon: Tensor) -> None:
-        """Looks for adversarial points within ``epsilon`` (B,) and releases each image that has one."""
+        """Search adversarial points within ``epsilon`` (B,), and release each image that has one."""
         raise NotImplementedError
 
     def run(self, problem: Problem) -> None:
@@ -69,7 +67,7 @@ class FixedEpsilon(Attack):
         return (self.radius(),)
 
     def radius(self) -> float:
-        """The radius epsilon; raises where there is none."""
+        """The radius epsilon. Raises an error if it is not set."""
         if self.epsilon is None:
             name = type(self).__name__.lower()
             raise BadInput(
@@ -96,8 +94,8 @@ def safe_radius(problem: Problem, epsilon: Tensor, norm: float) -> Tensor:
 def onto_grid(problem: Problem, candidate: Tensor, epsilon: Tensor, norm: float) -> Tensor:
     """The nearest points of the grid to ``candidate`` (B, ...) that stay within ``epsilon`` (B,) of the images.
 
-    Where the nearest level leaves the ball, the change is cut towards the image: value by value in linf, of the whole
-    image in the other norms. Without a grid the candidates are returned as they are.
+    If the nearest level is outside the ball, the change is reduced: value by value in linf, for the image as one vector
+    in other norms. Without a grid the candidates are returned unchanged.
     """
     x, box = problem.x, problem.box
     if box.bits is None and box.step is None:
@@ -115,12 +113,12 @@ def onto_grid(problem: Problem, candidate: Tensor, epsilon: Tensor, norm: float)
 
 
 def random_start(problem: Problem, norm: float) -> Tensor:
-    """(B, ...) a random direction of unit norm for every image that still takes part, zero for the others."""
+    """(B, ...) a random direction of unit norm for each active image, zero for the others."""
     rows = problem.active.nonzero().flatten().tolist()
     noise = problem.box.free(
         2 * problem.random.uniform(rows) - 1 if norm == float("inf") else problem.random.normal(rows)
     )
-    # Images that drew nothing have zero noise, not minus one.
+    # Images that drew no numbers have zero noise, not minus one.
     noise = torch.where(per_image(problem.active, noise), noise, 0.0)
     return noise / per_image(length(noise, norm).clamp_min(TINY), noise)
 
@@ -128,7 +126,7 @@ def random_start(problem: Problem, norm: float) -> Tensor:
 def sparse_signs(slope: Tensor, delta: Tensor, low: Tensor, high: Tensor, count: Tensor) -> Tensor:
     """Signs (B, N) of the ``count`` (B,) largest entries of ``slope`` (B, ...): the direction of a sparse l1 step.
 
-    Values of ``delta`` (B, ...) at the bound they are pushed against would waste their part of it and are left out.
+    Values of ``delta`` (B, ...) at their bound are left out, because they would use up their part of the step.
     """
     stuck = ((slope > 0) & (delta >= high)) | ((slope < 0) & (delta <= low))
     flat = slope.masked_fill(stuck, 0.0).flatten(1)
@@ -169,7 +167,7 @@ def ascent_loss(name: str | Loss, goal: Goal, logits: Tensor, classes: Tensor | 
 
 
 def _own_loss(loss: Loss, goal: Goal, logits: Tensor) -> Tensor:
-    """(B,) the caller's loss; raises where it has no labels or another shape."""
+    """(B,) the user's loss. Raises an error without labels or for another shape."""
     if goal.classes is None:
         raise BadInput("loss is a function of (logits, labels) without labels: give labels, or loss='margin'.")
     value = loss(logits, goal.classes)

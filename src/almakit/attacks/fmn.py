@@ -23,9 +23,9 @@ class FMN(Attack):
 
     Differences from the original: no backward pass after the last query, and step sizes in units of the box's width.
     With ``adaptive``: a soft margin, a first radius that is exact for the linearised margin inside the box, later
-    changes as large as the linearised margin demands (``overshoot`` to ``gamma``, 0.02 to 0.2, both falling to a
-    tenth), and an exact projection onto the ball within the box. The original (``adaptive=False, overshoot=0``) can
-    settle just inside the boundary, where nothing counts.
+    changes computed from the linearised margin (``overshoot`` to ``gamma``, 0.02 to 0.2, both falling to a tenth), and
+    an exact projection onto the ball inside the box. The original (``adaptive=False, overshoot=0``) can converge just
+    inside the boundary without a success.
 
     Args:
         overshoot: the smallest relative change of the radius.
@@ -98,7 +98,7 @@ class FMN(Attack):
     ) -> Tensor:
         """The next perturbation (B, ...): a step down the slope, projected onto the ball of the ``radius`` (B,)."""
         norm = problem.norm
-        # l1 moves mass between few values: it wants the longer steps.
+        # l1 changes few values and needs longer steps.
         first = self.rate or (2.0 if self.adaptive and norm == 1 else 1.0)
         part = cosine_decay(step, self.steps, first, first / 100)
         rate = torch.full_like(radius, part * problem.box.width)
@@ -111,6 +111,6 @@ class FMN(Attack):
         else:
             moved = delta - slope * per_image(rate / length(slope, 2 if norm else float("inf")).clamp_min(TINY), delta)
         if norm:
-            # Out to the sphere first: a step that ends inside it would waste radius.
+            # Scale up to the sphere first, because a step that ends inside it does not use the full radius.
             moved = moved * per_image((radius / length(moved, norm).clamp_min(TINY)).clamp_min(1), delta)
         return onto_ball(moved, radius, low, high, norm)

@@ -16,13 +16,13 @@ from ..optim.projections import clip
 from ..tensors import unit
 
 Answer = tuple[Tensor, Tensor]
-"""(n,) which of the candidates reach the goal, and (n, ...) what became of them in the domain."""
+"""(n,) whether each candidate reaches the goal, and (n, ...) the candidates projected into the domain."""
 Walk = Generator[Tensor, Answer, None]
 """Yields candidates (n, ...) of one image and receives their answers."""
 
 # Most rows of one model call that queues several candidates per image, and most candidates per image.
 ROWS, PACK = 128, 32
-# Fewer random directions than this estimate nothing.
+# Smallest number of random directions for an estimate.
 FEWEST = 8
 # Sides of the blocks of one colour in the random images of the start, in turn; last the image as one block.
 BLOCKS = (1, 2, 4, 8)
@@ -39,11 +39,11 @@ class HopSkipJump(Attack):
     attack*, IEEE S&P 2020, Algorithms 1 and 2. A budget of ``steps`` queries for each image; the last iteration gets
     the directions that are left.
 
-    It starts at what the problem knows already, else at up to ``start_tries`` random images: noise in blocks of 1, 2, 4
-    and 8 values and flat images, once between the ends of the box and then at its ends alone. On a grid of levels delta
-    is at least one of them. Unlike the original: delta is sqrt(d) times larger, where float32 and a hard decision still
-    tell two points apart, and log2(d) bisections are enough for it; fewer directions at first; each image is in an
-    iteration of its own, so that no model call waits for another image; successes among the directions count.
+    It starts at a point that the problem knows already, else it tries up to ``start_tries`` random images: noise in
+    blocks of 1, 2, 4 and 8 values and uniform images, first with any values of the box, then only with its ends. On a
+    grid of levels delta is at least one of them. Unlike the original: delta is sqrt(d) times larger, so that float32
+    can resolve it, and log2(d) bisections suffice; the first iterations use fewer directions; images are in different
+    iterations, so that no model call waits for another image; successes among the directions count.
 
     Args:
         steps: queries of each image, a forward each.
@@ -98,7 +98,7 @@ class HopSkipJump(Attack):
                     waiting[row] = (walks[row].send(joined), [])
 
     def _walk(self, image: _Image) -> Walk:
-        """The queries of one image, in packs that do not depend on each other's answers."""
+        """The queries of one image, in groups of independent queries."""
         x, size, flat = image.x, image.x.numel(), self.measure.norm == float("inf")
         point, bisections, iteration = image.known, math.ceil(math.log2(size + 1)), 0
         for attempt in range(0 if point is not None else min(self.start_tries, self.steps - 1)):
@@ -114,7 +114,7 @@ class HopSkipJump(Attack):
             count = min(round(self.evaluations * math.sqrt(iteration)), left)
             if count < FEWEST or distance == 0:
                 return
-            # On a grid a change below half a level is none.
+            # On a grid, a change below half a level has no effect.
             level = image.box.spacing.to(x) * (1 if flat else math.sqrt(size))
             reach = level.clamp_min(distance / math.sqrt(size))
             normal = yield from self._normal(image, point, reach, count)
@@ -138,13 +138,13 @@ class HopSkipJump(Attack):
             weighted = weighted + (sign.reshape(-1, *[1] * point.ndim) * (points - point)).sum(0)
             plain, signs = plain + (points - point).sum(0), signs + float(sign.sum())
         mean = signs / count
-        # Where all agree the mean direction itself is all there is to know.
+        # If all decisions agree, use the mean direction.
         normal = weighted - mean * plain if abs(mean) < 1 else weighted
         return normal.sign() if flat else unit(normal.unsqueeze(0))[0]
 
     def _to_boundary(self, image: _Image, point: Tensor, bisections: int) -> Generator[Tensor, Answer, Tensor]:
-        """The point (...) nearest to the image on the way from ``point`` (...) that still reaches the goal: a part of
-        the change (l2), or all of it cut off at a level (linf)."""
+        """The point (...) nearest to the image between it and ``point`` (...) that reaches the goal: the change scaled
+        (l2) or clipped (linf)."""
         far, inner, outer = point - image.x, 0.0, 1.0
         largest = float(far.abs().amax())
         for _ in range(bisections):

@@ -25,8 +25,8 @@ class LPA(FixedEpsilon):
     Threat Models*, ICLR 2021, section 4.2 and Algorithm 2. The ALMA paper's tables wrap it in a search:
     ``search(attack=lpa(steps=40, searches=5), largest=0.5, halvings=10)``.
 
-    Any distance will do; LPIPS is the paper's. A point counts only where D is within epsilon, up to rounding. Each
-    image leaves when it has one.
+    It works with any distance; the paper uses LPIPS. A point is a success only if D is within epsilon, up to rounding.
+    Each image stops at its first success.
 
     Args:
         searches: rounds, with a ten times larger weight on the distance in each.
@@ -73,7 +73,7 @@ class LPA(FixedEpsilon):
 
     @staticmethod
     def _step(problem: Problem, point: Tensor, slope: Tensor, size: Tensor) -> Tensor:
-        """``point`` (B, ...) moved down the slope (B, ...) so far that the distance to where it was is about ``size``
+        """``point`` (B, ...) after a step against the gradient (B, ...) that changes the distance by about ``size``
         (B,)."""
         ahead = -unit(slope)
         with torch.no_grad():

@@ -1,4 +1,4 @@
-"""The meaning of each setting of an attack in one line, as ``almakit ls attacks NAME`` prints it."""
+"""One-line descriptions of attack settings for ``almakit ls attacks NAME``."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import inspect
 import re
 
 GENERAL = {
-    "distance": "what is minimised: a name, a norm, in Python also a function f(x, y) -> (B,)",
-    "steps": "iterations, each a forward and mostly a backward of every image",
+    "distance": "the distance to minimise: a name, a norm, in Python also a function f(x, y) -> (B,)",
+    "steps": "number of iterations; each makes a forward and usually a backward per image",
     "epsilon": "the radius of the ball, such as 8/255; required",
-    "loss": "the loss that is maximised: ce, dlr or margin",
-    "restarts": "how many runs, each from another random point",
-    "searches": "how many values of the weight on the model's loss are tried",
+    "loss": "the loss to maximise: ce, dlr or margin",
+    "restarts": "number of runs, each from another random point",
+    "searches": "number of values that are tried for the weight of the model's loss",
     "weight": "the first weight on the model's loss",
     "rate": "the step size",
     "final_rate": "what part of itself the step size falls to",
@@ -20,23 +20,24 @@ GENERAL = {
     "mu": "the multiplier at the start",
     "rho": "the penalty parameter at the start",
     "penalty": "the penalty function: phr, p1, p2 or p3",
-    "improvement": "rho grows unless the constraint falls below this part of its last value",
+    "improvement": "rho grows unless the constraint falls below this share of its last value",
     "check_steps": "iterations between two checks of rho",
     "alpha": "smoothing of the running averages",
-    "overshoot": "how far past the linearised boundary a step goes",
-    "candidates": "how many of the likeliest classes are considered",
+    "overshoot": "factor by which a step passes the linearised boundary",
+    "candidates": "number of likeliest classes that are considered",
     "levels": "grey levels every iterate is rounded to: 256 for 8 bits, none for no rounding",
-    "abort_early": "whether an image stops once it no longer improves",
+    "abort_early": "whether an image stops when it no longer improves",
     "adaptive": "whether radius and step follow the linearised margin; false is the original",
     "pull_back": "forwards spent on the segment to the clean image at the end",
-    "damping": "what part of a long linearised step is taken",
-    "share": "the part of the values, or of the pixels, that takes part",
+    "damping": "factor of a long linearised step",
+    "share": "share of the values, or of the pixels, that are changed",
 }
 """Settings that mean the same in most attacks."""
 
 
 def meaning(kind: type, setting: str) -> str:
-    """The meaning of a setting of the attack class ``kind``: from the Args of its docstring, else the general one."""
+    """The description of a setting of the attack class ``kind``: from the Args of its docstring, else the common
+    one."""
     return documented(kind).get(setting) or GENERAL.get(setting, "")
 
 

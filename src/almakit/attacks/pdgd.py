@@ -21,7 +21,7 @@ LIMIT = math.log(1e6)
 WIDTH = 0.03
 # The length of the first step in l2 and linf, in the same unit.
 FIRST = 2.0
-# Of the box's width: the first step in norms that do not say how far a single value goes.
+# As a share of the box's width: the first step in norms that do not limit single values.
 SPARSE_RATE = 0.1
 # lambda_0 / lambda_1 at the start: where they balance with ``scaled``; l2/3 lets nothing leave zero until the margin
 # outweighs it by far.
@@ -37,16 +37,16 @@ PUBLISHED: dict[str, object] = {"steps": 500, "rate": 0.1, "ratio": 0.01, "scale
 
 @dataclass(frozen=True)
 class PrimalDual(Attack):
-    """What PDGD and PDPGD share: min over delta, max over lambda of lambda_0 |delta| + lambda_1 softplus(margin),
+    """Base class of PDGD and PDPGD: min over delta, max over lambda of lambda_0 |delta| + lambda_1 softplus(margin),
     lambda_0 + lambda_1 = 1.
 
     delta follows Adam with a rate that falls to ``final_rate`` of itself; log(lambda_1 / lambda_0) starts at
     -log(``ratio``) (none: 1/2, l0 1/10) and moves by ``dual_rate`` (which falls to a tenth) up where the margin is
     positive, down where it is negative; the multipliers used are running averages with ``smoothing``.
 
-    Unlike the original, with ``scaled`` an image that has lost next to nothing of its margin after an eighth of the
-    steps (a network whose gradients are flat around clean images) starts again with a dense, long first step, and the
-    multipliers of images not fooled after a third of the steps move faster.
+    Unlike in the original, with ``scaled`` an image whose margin has hardly changed after an eighth of the steps
+    (because gradients around clean images are flat) starts again with a dense, long first step, and the multipliers of
+    images without a success after a third of the steps move faster.
 
     Args:
         ratio: the multipliers' ratio at the start.
@@ -154,7 +154,7 @@ class PDGD(PrimalDual):
     Algorithm 1.
 
     The original's settings depend on the scale of logits and images: its first step moves every value by 0.1, past most
-    boundaries, and at 100 steps it does not come back. With ``scaled`` the margin is measured by the clean image's
+    boundaries, and 100 steps are not enough to return. With ``scaled`` the margin is measured by the clean image's
     gradient, as a distance, the softplus is 3 % of the first margin wide, and the multipliers start near their balance;
     without ``rate`` the first step is twice as long as the linearised distance. ``presets["paper"]`` has the published
     settings. No backward pass after the last query.
@@ -177,9 +177,9 @@ class PDPGD(PrimalDual):
     of squares. l0 takes the proximal map of the l2/3 quasi-norm. Matyasko and Chau, *PDPGD: Primal-Dual Proximal
     Gradient Descent Adversarial Attack*, 2021 (arXiv 2106.01538), Algorithm 2 and section 4.3.
 
-    The original approaches the proximal map by a few inner iterations, clipped; here it is solved with the box.
-    Settings are mended as in PDGD; l0 and l1, whose solutions move few values far, start with a step of a tenth of the
-    box.
+    The original approximates the proximal map by a few clipped inner iterations; here it is solved exactly with the
+    box. Settings are adapted as in PDGD. In l0 and l1, whose solutions move few values far, the first step is a tenth
+    of the box.
     """
 
     title = "PDPGD"

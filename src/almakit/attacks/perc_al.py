@@ -12,7 +12,7 @@ from ..optim.steps import cosine_decay
 from ..tensors import per_image, unit
 from .fixed_epsilon import ascent_loss
 
-# What scaled steps are of the lengths given, in units of the perturbation's own.
+# Factor of scaled steps, in units of the perturbation's length.
 PART = 0.2
 
 
@@ -35,8 +35,8 @@ class PerCAL(Attack):
         class_rate: the step up the cross-entropy.
         colour_rate: the step down the colour difference.
         levels: grey levels of the points that are judged, by a second forward in each step; 256 as published.
-        scaled: whether both steps are a fifth, and shorter by the perturbation's own length while that is below 1,
-            for networks that small changes fool; none: without levels.
+        scaled: whether both steps are a fifth, and shorter by the perturbation's own length while that is below 1, for
+            networks that are fooled by small changes; none: true without levels.
     """
 
     title = "PerC-AL"

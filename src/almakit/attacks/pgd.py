@@ -33,11 +33,11 @@ class PGD(FixedEpsilon):
     Learning Models Resistant to Adversarial Attacks*, ICLR 2018, section 2.1; the sparse l1 step as in Tramer and
     Boneh, NeurIPS 2019.
 
-    Each image leaves as soon as a point inside epsilon is found. Iterates are projected onto a radius below epsilon by
-    the rounding of x + delta, so a success holds the radius. No backward pass after the last query.
+    Each image stops at its first success. Iterates are projected onto a slightly smaller radius, so that x + delta
+    stays within epsilon after rounding. There is no backward pass after the last query.
 
     Args:
-        loss: what is maximised: ce, dlr, margin, or in Python a function f(logits, labels) -> (B,).
+        loss: the loss to maximise: ce, dlr, margin, or in Python a function f(logits, labels) -> (B,).
         rate: the step as a part of epsilon; none for 2.5 / steps.
         random: whether it starts from a random point in the ball.
         share: l1: the part of the values a step moves.

@@ -1,5 +1,5 @@
-"""A goal on pixels as the attacks on segmentation models see it: every pixel a classification of its own; a classifier
-is one pixel."""
+"""Pixels of a segmentation model as separate classifications, for attacks that need them; a classifier has one
+pixel."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ class Pixels:
 
 @dataclass(frozen=True)
 class PixelSteps(Attack):
-    """Plain steps along the gradient of a sum over the open pixels, until the first point that reaches the goal; a
-    subclass says what is summed and how far a step goes."""
+    """Steps along the gradient of a sum over the pixels that do not reach the goal yet, until the first success. A
+    subclass defines the summands and the step size."""
 
     cost = "1 forward, 1 backward per step"
 
@@ -68,7 +68,7 @@ class PixelSteps(Attack):
     steps: int = 100
 
     def value(self, pixels: Pixels) -> Tensor:
-        """(B, P) what is maximised at each open pixel."""
+        """(B, P) the value to maximise at each open pixel."""
         raise NotImplementedError
 
     def size(self, pixels: Pixels, slope: Tensor, width: float) -> Tensor:

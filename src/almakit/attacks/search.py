@@ -19,9 +19,9 @@ class Search(Attack):
 
     A success at radius e with a point at distance d <= e makes d the upper end, a failure makes e the lower end. While
     no radius has failed the next is a quarter of the best distance, while none has succeeded twice the last one.
-    ``largest`` is None for half the distance to the farthest corner of the box, which needs no knowledge of the data:
-    successes far out cost few passes. The ALMA paper's tables (section 5) used APGD-T and LPA this way with the values
-    in ``presets``.
+    ``largest`` None is half the distance to the farthest corner of the box, which suits any data, because successes at
+    large radii cost few passes. The ALMA paper's tables (section 5) used APGD-T and LPA this way with the values in
+    ``presets``.
 
     Unlike the search there: the upper end uses the distance found instead of the radius tried, a failed image tries
     larger radii up to the whole box, and the clean logits are not computed again for each radius.
@@ -29,7 +29,7 @@ class Search(Attack):
     Args:
         attack: an attack at a fixed radius, such as apgd(distance=l2, steps=50).
         largest: the first radius; none for half the way to the farthest corner of the box.
-        halvings: how many radii are tried.
+        halvings: number of radii that are tried.
     """
 
     title = "search"
@@ -89,7 +89,7 @@ class Search(Attack):
                 self.attack.run_at(problem, epsilon)
             lower = torch.where(reached(problem, epsilon), lower, epsilon)
             problem.record(0, epsilon=epsilon, lower=lower, best=problem.best_distance)
-            # A point may turn up below a radius that failed, by luck of its start: that failure then says nothing.
+            # A success below a radius that failed (because of another random start) invalidates that failure.
             best = problem.best_distance
             inside = torch.where((lower > 0) & (lower < best), (lower + best) / 2, best / 4)
             epsilon = torch.where(torch.isfinite(best), inside, 2 * lower)

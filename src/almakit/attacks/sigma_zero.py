@@ -31,7 +31,7 @@ class SigmaZero(Attack):
         sigma: the width of the smooth l0.
         threshold: values below it are set to zero, in parts of the box's width.
         threshold_rate: how fast the threshold moves.
-        trim: forwards that take needless changes back at the end.
+        trim: number of forwards that remove unnecessary changes at the end.
     """
 
     title = "sigma-zero"
@@ -98,7 +98,7 @@ class SigmaZero(Attack):
             drop = (rank >= at.unsqueeze(1)) & (rank < (at + group).unsqueeze(1))
             query = problem.query(x + torch.where(kept & ~drop, full, 0.0).reshape(x.shape), grad=False)
             kept = torch.where(query.success.unsqueeze(1), kept & ~drop, kept)
-            # A single value that cannot be spared is passed over; a group is tried again in halves.
+            # A single value that is needed is skipped; a group is tried again in halves.
             at = torch.where(query.success, at + group, torch.where(group > 1, at, at + 1))
             group = torch.where(query.success, 2 * group, group // 2)
             group = torch.minimum(group, count - at).clamp_min(1)

@@ -1,5 +1,5 @@
-"""The soft walk, the default attack: along the decision boundary towards the clean image, from several starts by
-successive halving; any distance."""
+"""The soft walk, the default attack: walks along the decision boundary towards the clean image, from several starts
+with successive halving, in any distance."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ..tensors import per_image, ranks
 
 @dataclass(frozen=True)
 class Settings:
-    """Every number of the attack. All are free of the scale of images, distances and logits; of two, the first is for
-    norms and the second for any other distance."""
+    """The constants of the attack, independent of the scale of images, distances and logits. Of two numbers, the first
+    is for norms and the second for other distances."""
 
     queries: int = 100
     """Queries of a block. More queries are further blocks."""
@@ -49,7 +49,7 @@ class Settings:
     gradients: int = 4
     """Of a distance that is no norm, per query."""
     memory: int = 12
-    """Pairs of gradients that tell the curvature of such a distance."""
+    """Pairs of gradients from which the curvature of such a distance is estimated."""
     smoothing: float = 0.95
     """Of the squared gradients, the first guess of its curvature."""
 
@@ -122,7 +122,7 @@ def probe_clean(problem: Problem, total: int) -> tuple[Tensor, Tensor]:
     """
     norm, query, x = problem.bound.distance.norm, problem.start(), problem.x
     exact = norm in SOLVERS and total > 1
-    # The gradient of the hard margin, where its boundary's distance is exact; of the soft one otherwise.
+    # The gradient of the hard margin if its boundary's distance is exact, otherwise that of the soft margin.
     hard = query.gradient(problem.goal.margin(query.logits), keep=True) if exact else None
     slope = soft_gradient(problem, query, query.margin.new_full((len(x),), SETTINGS.warm[norm not in SOLVERS]))
     normal = slope if hard is None else problem.replace_zero_gradients(hard)
@@ -154,8 +154,8 @@ STRIDING, BISECTING, WALKING = 0, 1, 2
 
 @dataclass
 class WalkState:
-    """Where the walk of every image is: tensors (B,), or (B, ...) where stated. Fields are replaced, not overwritten
-    in place."""
+    """State of the walk of each image: tensors (B,), or (B, ...) where noted. Fields are replaced, not overwritten in
+    place."""
 
     # Every query.
     point: Tensor
@@ -189,7 +189,7 @@ class WalkState:
 
 @dataclass(frozen=True)
 class Plan:
-    """What all images and all starts of a block share."""
+    """Values that all images and starts of a block share."""
 
     queries: int
     """Of a walk from its start to the end of the block."""
@@ -202,13 +202,13 @@ class Plan:
 
 
 def plan_block(problem: Problem, queries: int, usual: int, starts: int) -> tuple[Plan, int]:
-    """The plan of the walks of a block, and the queries of each before the nearest one is chosen.
+    """The plan of the walks of a block, and the queries of each before one is chosen.
 
     Args:
         problem: the images.
         queries: of the block.
         usual: the length of a block when the budget is large.
-        starts: how many there are.
+        starts: number of starts.
     """
     s, free, others = SETTINGS, problem.bound.distance.norm not in SOLVERS, starts - 1
     trial = round(queries * s.trial / (1 + others * s.trial)) if others else 0
@@ -225,8 +225,8 @@ def plan_block(problem: Problem, queries: int, usual: int, starts: int) -> tuple
 
 
 def walk(problem: Problem, plan: Plan, state: WalkState, begin: int, end: int) -> WalkState:
-    """The state after the queries from ``begin`` to before ``end`` of the plan; each is one model call for all images,
-    each of which has its own phase."""
+    """The state after the queries ``begin`` to ``end`` - 1 of the plan. Each query is one model call for all images,
+    which may be in different phases."""
     free = problem.bound.distance.norm not in SOLVERS
     solver = solver_for(problem)
     for index in range(begin, end):
@@ -241,7 +241,7 @@ def walk(problem: Problem, plan: Plan, state: WalkState, begin: int, end: int) -
 
 
 def nearer(one: WalkState, other: WalkState) -> WalkState:
-    """For each image the state whose walk came nearer; of equals ``one``."""
+    """For each image, the state of the walk with the smaller distance; ``one`` if they are equal."""
     rows = other.distance < one.distance
     return WalkState(
         **{
@@ -252,7 +252,8 @@ def nearer(one: WalkState, other: WalkState) -> WalkState:
 
 
 def init(problem: Problem, plan: Plan, start: Tensor, inside: bool) -> WalkState:
-    """The state before the first query, which is ``start`` (B, ...); a start ``inside`` the class walks at once."""
+    """The state before the first query, which is ``start`` (B, ...). A start ``inside`` the class begins in the walking
+    phase."""
     x, none = problem.x, torch.zeros_like(problem.forwards)
     zeros = x.new_zeros(len(x))
     return WalkState(
@@ -271,13 +272,13 @@ def init(problem: Problem, plan: Plan, start: Tensor, inside: bool) -> WalkState
 
 
 def advance(problem: Problem, plan: Plan, state: WalkState, query: Query, index: int) -> None:
-    """Take in the answer to a query: each image's phase, what is known of the boundary, and its normal."""
+    """Update the state with the answer to a query: phase, bracket of the boundary, and normal of each image."""
     x, success = problem.x, query.success
     # l0 walks in l1.
     distance = length(query.point - x, 1) if problem.bound.distance.norm == 0 else query.distance
     state.distance = torch.where(success, torch.minimum(state.distance, distance), state.distance)
     if index == plan.queries - plan.queries // 2:
-        # Nothing is known yet, as after a start inside a flat region.
+        # no gradient is known yet, for example in a flat region
         lost = ~problem.found
         state.phase = torch.where(lost, STRIDING, state.phase)
         state.bisections = torch.where(lost, plan.bisections, state.bisections)
@@ -332,7 +333,8 @@ def step_along_boundary(
 
 
 def stride(problem: Problem, plan: Plan, state: WalkState, query: Query) -> Tensor:
-    """(B, ...) a signed step against the gradient; where strides have crossed the box in vain, another start."""
+    """(B, ...) a signed step against the gradient, or another start after strides that crossed the box without
+    success."""
     x = problem.x
     point = problem.box.project_continuous(query.point - problem.box.sides * state.normal.sign() / plan.strides, x)
     lost = (state.phase == STRIDING) & (state.strides % plan.strides == 0)
@@ -394,7 +396,7 @@ def thin_out(problem: Problem, queries: int) -> None:
 
 
 def solver_for(problem: Problem) -> Subproblem:
-    """What solves the steps of a walk."""
+    """The solver for the steps of a walk."""
     s, norm = SETTINGS, problem.bound.distance.norm
     if norm in SOLVERS:
         return subproblem(problem.x, problem.box, norm)

@@ -1,4 +1,4 @@
-"""Square: random search with square patches inside l1, l2 and linf balls, by forward passes alone."""
+"""Square: random search with square patches inside l1, l2 and linf balls, with forward passes only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from .fixed_epsilon import FixedEpsilon, onto_grid, reached, safe_radius
 HALVED_AT = (0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)
 # l2: tiles along each side of the image at the start, and the smallest side of a patch.
 TILES, SMALLEST = 5, 3
-# A trial: the share of the pixels in its first patches, and the part of what gradient steps gain that shows masking.
+# Of a trial: the share of the pixels in its first patches, and the gain, relative to that of gradient steps, that
+# indicates masking.
 TRIAL_SHARE, MASKED = 0.1, 0.02
 
 Change = Callable[[Problem, Tensor, Tensor, tuple[int, int]], Tensor]
@@ -27,7 +28,7 @@ Change = Callable[[Problem, Tensor, Tensor, tuple[int, int]], Tensor]
 
 @dataclass(frozen=True)
 class _Best:
-    """The change (B, C, H, W) with the smallest margin (B,) so far."""
+    """The best change (B, C, H, W), its margin (B,) and other values."""
 
     delta: Tensor
     margin: Tensor
@@ -40,8 +41,8 @@ class _Best:
 
 @dataclass(frozen=True)
 class Square(FixedEpsilon):
-    """Random search for a smaller margin inside |x' - x| <= epsilon: each step changes a square at a random place and
-    keeps what pays.
+    """Random search for a smaller margin inside |x' - x| <= epsilon: each step changes a square at a random position
+    and keeps the change if the margin falls.
 
     linf: stripes of +-epsilon at the start; then a square of ``share`` of the pixels, halved at 0.1, 0.5, 2, 5, 10, 20,
     40, 60 and 80 % of the steps, becomes +-epsilon in each channel. l1 and l2: bumps eta on 5 x 5 tiles at the start;
@@ -49,15 +50,15 @@ class Square(FixedEpsilon):
     Andriushchenko et al., *Square Attack: a query-efficient black-box adversarial attack via random search*, ECCV 2020,
     Algorithms 1 to 3; l1 as in Croce and Hein, *Mind the box*, ICML 2021. ``share`` is AutoAttack's by default.
 
-    ``trial=100`` asks first whether gradients are masked. From the best point of ``trial / 5`` steps along the
-    gradient, that many random steps lower the margin by next to nothing where gradients work. Images on which they
-    lower it by less than 2 % of what the gradient steps did are left; the others get the whole search, from the best
-    point so far.
+    ``trial=100`` first tests whether gradients are masked. It makes ``trial / 5`` gradient steps and then ``trial``
+    random steps from their best point. If gradients work, the random steps hardly lower the margin. Images on which
+    they gain less than 2 % of the gradient steps' gain are released; the others get the full search, which starts at
+    their best point.
 
     Args:
         steps: queries of each image, a forward each.
-        share: the part of the pixels in the first squares.
-        trial: steps of the trial for masked gradients; none for the whole search on every image.
+        share: share of the pixels in the first squares.
+        trial: steps of the test for masked gradients; none for the full search on every image.
     """
 
     title = "Square"
@@ -102,7 +103,7 @@ class Square(FixedEpsilon):
         return best.with_query(query, x)
 
     def _trial(self, problem: Problem, epsilon: Tensor, radius: Tensor, steps: int, change: Change) -> _Best:
-        """Gradient steps, then random ones; releases the images whose gradients work."""
+        """Gradient steps, then random steps; releases the images whose gradients are not masked."""
         x, norm, (low, high) = problem.x, self.measure.norm, bounds(problem.box, problem.x)
         assert norm is not None
         point, clean = x, radius
@@ -160,7 +161,7 @@ class Square(FixedEpsilon):
         return per_image(radius / length(tiles, norm), delta) * tiles
 
     def _moved(self, problem: Problem, delta: Tensor, radius: Tensor, side: tuple[int, int]) -> Tensor:
-        """``delta`` (B, C, H, W) with the mass of two windows in the first of them, in a new shape."""
+        """``delta`` (B, C, H, W) after the mass of two windows was moved into the first one, in a new shape."""
         numbers = _numbers(problem, 5 + delta.shape[1])
         first, down, right = _places(numbers[:, :2], delta, side)
         second = _places(numbers[:, 2:4], delta, side)[0]
@@ -224,6 +225,6 @@ def _signs(numbers: Tensor) -> Tensor:
 
 
 def _clipper(problem: Problem) -> Callable[[Tensor], Tensor]:
-    """What becomes of a change (B, C, H, W) in the domain."""
+    """A function that projects a change (B, C, H, W) into the domain."""
     x = problem.x
     return lambda delta: _as_images(problem.box.project(x + delta.reshape(x.shape), x) - x)

@@ -21,8 +21,8 @@ from ..radius import number
 from . import get
 from .ensemble import Ensemble
 
-# A composition that was published under a name never changes: another composition is another version. A test holds
-# these lines. fmt: off
+# A composition published under a name never changes; another composition is another version. A test checks these lines.
+# fmt: off
 AT_RADIUS: dict[str, dict[str, dict[str, str]]] = {
     "almakit-standard-v1": {
         "linf": {
@@ -76,19 +76,19 @@ SMALLEST: dict[str, dict[str, tuple[str, ...]]] = {
 
 CURRENT = "almakit-standard-v1"
 FLAT = "the gradient was zero"
-"""How the reason begins for images whose gradient was zero at every query."""
+"""Beginning of the reason for images whose gradient was zero at every query."""
 BY_SCORES = "square"
 """The stage that needs no gradients. What it alone breaks shows that gradients are masked."""
 BY_SCORES_ALONE = "only square, which uses no gradients, broke it"
-"""The reason of images that no stage along the gradient broke."""
+"""The reason for images that no gradient stage broke."""
 
 
 @dataclass(frozen=True)
 class Standard(Ensemble):
     """The standard evaluation as an attack: ``almakit:standard-v1(distance=linf, epsilon=8/255)`` in a text.
 
-    With an ``epsilon`` its attacks are stages: each sees the images that are not broken within the radius yet. Without
-    one it is the ensemble that looks for the smallest change of each image.
+    With an ``epsilon``, its attacks are stages: each attacks the images that are not broken within the radius yet.
+    Without one, it is an ensemble of attacks that minimise the distance.
     """
 
     title: ClassVar[str] = "standard"
@@ -188,11 +188,11 @@ class Stage:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StandardEvaluation(Result):
-    """What the standard evaluation in a ``norm`` found: a ``Result`` that names its ``version``.
+    """The result of the standard evaluation in a ``norm``: a ``Result`` with its ``version``.
 
-    At a radius ``epsilon``, ``stages`` says what each stage did and ``broken_by`` (B,) the index of the stage that
-    broke each image, -1 for none and for images that were wrong before the attack. ``signs`` are reasons to doubt the
-    number, each with what to do.
+    At a radius ``epsilon``, ``stages`` has the outcome of each stage and ``broken_by`` (B,) the index of the stage that
+    broke each image, -1 for robust images and misclassified clean images. ``signs`` are reasons to doubt the number,
+    each with a remedy.
     """
 
     version: str = CURRENT
@@ -203,7 +203,7 @@ class StandardEvaluation(Result):
     signs: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        # A saved result comes back with lists and mappings.
+        # A loaded result contains lists and mappings.
         stages = tuple(stage if isinstance(stage, Stage) else Stage(**stage) for stage in self.stages)
         object.__setattr__(self, "stages", stages)
         object.__setattr__(self, "signs", tuple(self.signs))
@@ -298,7 +298,7 @@ def evaluate_in_stages(
 
 
 def signs_of(stages: list[Stage], flat: int, images: int) -> tuple[str, ...]:
-    """Reasons to doubt the number, each with what to do; ``flat`` of the ``images`` have a gradient of zero."""
+    """Reasons to doubt the number, each with a remedy; ``flat`` of the ``images`` have only zero gradients."""
     found = []
     if flat:
         found.append(

@@ -19,13 +19,13 @@ class StrAttack(Attack):
     """Minimises c max(0, margin(x + z)) + gamma |delta|_2^2 + tau sum over groups g of |y_g|_2, with w in the box and
     delta = y = w = z split by ADMM.
 
-    delta = rho/(rho + 2 gamma) (z - u); w = box(z - s); y_g = max(0, 1 - tau/(rho |c_g|)) c_g, c = z - v;
-    z <- (eta z + rho (delta + u + w + s + y + v) - c grad hinge(z)) / (eta + 3 rho), eta = ``alpha`` sqrt(k); then u +=
-    delta - z, v += y - z, s += w - z. Groups are squares of ``group`` x ``group`` pixels, all channels together (runs
-    of group^2 values where images have no two last dimensions). c is searched per image, times 5 until something is
-    found. ``refine`` more steps then descend on the best perturbation without the group term, its zero groups kept at
-    zero. Xu et al., *Structured Adversarial Attack: Towards General Implementation and Better Interpretability*, ICLR
-    2019, eq. 10, 11, 17, 18 and section 5.
+    delta = rho/(rho + 2 gamma) (z - u); w = box(z - s); y_g = max(0, 1 - tau/(rho |c_g|)) c_g, c = z - v; z <- (eta z +
+    rho (delta + u + w + s + y + v) - c grad hinge(z)) / (eta + 3 rho), eta = ``alpha`` sqrt(k); then u += delta - z, v
+    += y - z, s += w - z. Groups are squares of ``group`` x ``group`` pixels, all channels together (runs of group^2
+    values where images have no two last dimensions). c is searched per image and multiplied by 5 until a success.
+    ``refine`` more steps then descend on the best perturbation without the group term, its zero groups kept at zero. Xu
+    et al., *Structured Adversarial Attack: Towards General Implementation and Better Interpretability*, ICLR 2019, eq.
+    10, 11, 17, 18 and section 5.
 
     Differences from the published code: z, w and y carry the weights of eq. 18; only y, the sparse one, is judged, and
     brought into the box before; the multipliers are reset in each search; groups do not overlap; refinement keeps zero
@@ -80,7 +80,7 @@ class StrAttack(Attack):
                 found |= judged.success
                 problem.record(k - 1, weight=c, distance=judged.distance, success=judged.success)
                 if k < self.steps:
-                    # The penalty's slope is taken at z, which is not sparse; its successes do not count.
+                    # The penalty's gradient is taken at z, which is not sparse; its successes do not count.
                     query = problem.query(x + z, aside=True)
                     pull = per_image(c * (hinge_of(query) > 0), x) * query.margin_gradient()
             search.update(found)
@@ -105,8 +105,8 @@ class StrAttack(Attack):
         return spread.clamp_min(0).sqrt().expand_as(flat).reshape(c.shape)
 
     def _refine(self, problem: Problem) -> None:
-        """Descends on |delta|_2 with the zeros of the best perturbation kept, step sizes falling; only for images that
-        have one."""
+        """Minimise |delta|_2 while the zeros of the best perturbation stay zero, with falling step sizes; only for
+        images that have one."""
         problem.release(~problem.found)
         x, box = problem.x, problem.box
         delta = problem.best_point - x
@@ -115,7 +115,7 @@ class StrAttack(Attack):
         for step in range(self.refine - 1):
             query = problem.query(x + delta)
             push = query.margin_gradient() * support
-            # Outside the model's class it comes nearer, inside it goes back out: each along its own unit direction.
+            # A success moves towards the image, another point along the gradient, each by a unit direction.
             ahead = torch.where(per_image(query.success, x), -unit(delta), -unit(push))
             shrink = per_image(rate * (1 - step / self.refine), x)
             delta = (box.project_continuous(x + delta + shrink * ahead, x) - x) * support

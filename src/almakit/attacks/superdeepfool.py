@@ -1,4 +1,4 @@
-"""SuperDeepFool: DeepFool across the boundary, then onto the boundary's normal, by turns."""
+"""SuperDeepFool: alternates DeepFool steps across the boundary with projections onto the boundary's normal."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ..optim import bounds, deepfool_step, leading_plane, pull_back, to_halfspac
 
 @dataclass(frozen=True)
 class SuperDeepFool(Attack):
-    """SDF(inf, 1): DeepFool steps until across; then the shortest way from the clean image to the plane that touches
-    the boundary there; again.
+    """SDF(inf, 1): alternates DeepFool steps until the boundary is crossed with the shortest step from the clean image
+    to the plane that is tangent to the boundary there.
 
     At x~ beyond the boundary, with w = grad(z_k - z_y), the next point is x + d with the smallest |d|_2 such that
     w.d >= w.(x~ - x) - (z_k - z_y), inside the box. ``pull_back`` of the steps bisect the segment to the clean image at

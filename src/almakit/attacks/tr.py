@@ -25,16 +25,16 @@ class TR(Attack):
     Neural Networks*, CVPR 2019, Algorithm 1, with the quadratic term left out, which is zero for ReLU networks. The
     class is the one whose linearised boundary is nearest to the clean image in l_p, among ``candidates``.
 
-    Differences from the original: the step is the shortest one inside the box, a step with rho < 0 is taken back, radii
-    are measured in linearised distances of the clean image, and up to ``pull_back`` forwards of the steps left over
-    bisect the segment to the clean image at the end (0: none). Targets are reached through their margin.
+    Differences from the original: the step is the shortest one inside the box, a step with rho < 0 is undone, radii are
+    measured in linearised distances of the clean image, and up to ``pull_back`` of the remaining forwards bisect the
+    segment to the clean image at the end (0: none). For a target, the margin is that of the target.
 
     Args:
         radius: the first radius, in linearised distances of the clean image; none for 2 / steps.
         largest: the largest radius, in the same unit; none for 5 / steps.
         adaptive: whether the radius follows rho; false keeps the first radius.
         candidates: how many of the likeliest classes the nearest boundary is searched among.
-        overshoot: how far past the linearised boundary a step goes.
+        overshoot: factor by which a step passes the linearised boundary.
         pull_back: forwards spent on the segment to the clean image at the end.
     """
 
@@ -83,7 +83,7 @@ class TR(Attack):
                 if self.adaptive:
                     factor = torch.where(rho > HIGH, RATE, torch.where(rho < LOW, 1 / RATE, 1.0)).to(eps.dtype)
                     eps = torch.minimum(eps * factor, largest * nearest)
-                # A step that raised the margin, or led to logits that are not finite, is taken back.
+                # A step that increased the margin, or led to non-finite logits, is undone.
                 kept = query.valid & ((rho >= 0) | (not self.adaptive))
                 wide = per_image(kept, x)
                 new_normal = problem.replace_zero_gradients(new_normal, kept)

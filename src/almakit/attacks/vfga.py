@@ -21,10 +21,10 @@ class VFGA(Attack):
     the candidate with the smallest margin. Cesaire, Schott, Hajri, Lamprier and Gallinari, *Stochastic sparse
     adversarial attacks*, ICTAI 2021, Algorithm 2 (voting folded Gaussian attack).
 
-    Differences from the original: the margin takes the place of the class probability, so that every goal is served.
+    Differences from the original: the margin replaces the class probability, so that every goal is supported.
 
     Args:
-        steps: values that are changed at most.
+        steps: largest number of changed values.
         samples: random steps drawn for each of the two values.
     """
 
