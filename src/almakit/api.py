@@ -48,7 +48,7 @@ CALL = tuple(
     for name in inspect.signature(Attack.__call__).parameters
     if name not in ("self", "model", "x", "labels", "targets", "goal", "unknown")
 )
-"""The options of every attack's call; what else is given is a setting of the attack."""
+"""The options of every attack's call; other arguments are settings of the attack."""
 FOR_THE_CALL = ("labels", "targets", *CALL)
 
 
@@ -131,7 +131,7 @@ def attack(
 
 @contextmanager
 def counted(model: Model, attack: Attack, x: Tensor, progress: Progress) -> Iterator[Model]:
-    """Yields the model while ``progress`` shows the share of done forwards of the images ``x`` (B, ...)."""
+    """Yield the model; ``progress`` shows the share of finished forwards of the images ``x`` (B, ...)."""
     if type(progress) is Progress or not callable(model) or not len(x):
         yield model
         return
@@ -379,8 +379,8 @@ KEYWORDS = tuple(name for name in inspect.signature(evaluate).parameters if name
 
 
 def run(request: Request) -> Run:
-    """Carries a request out and opens what its folder holds then, with ``summary.json`` and certificates; of a shard
-    its own records alone."""
+    """Carry out a request and open its folder with ``summary.json`` and certificates; for a shard, only its own
+    records."""
     out, keep, trackers = request.out, request.keep, request.trackers
     with prepared(request) as (job, session):
         if session is not None:

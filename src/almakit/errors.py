@@ -1,4 +1,4 @@
-"""Errors, and the sentences they are made of: the nearest known name, a wrong setting, a missing library."""
+"""Error classes, and parts of messages: the nearest known name, a wrong setting, a missing library."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# Names of settings in other libraries, after what they are called here.
+# Names of settings in other libraries, by their names in almakit.
 SYNONYMS = {
     word: name
     for name, words in {
@@ -77,10 +77,10 @@ def suggestion(word: str, known: Iterable[str], unlisted: Iterable[str] = (), mo
     import difflib
 
     words = list(known)
-    # Of names that differ in case alone the first is suggested.
+    # Of names that differ only in case, the first is suggested.
     by_lower_case = {name.lower(): name for name in reversed([*words, *unlisted])}
     near = [by_lower_case[name] for name in difflib.get_close_matches(word.lower(), by_lower_case, n=most, cutoff=0.5)]
-    # Letters in another order are the likeliest slip.
+    # Transposed letters are the most likely mistake.
     near.sort(key=lambda name: sorted(name.lower()) != sorted(word.lower()))
     other = SYNONYMS.get(word.lower())
     if other in words:
@@ -111,12 +111,12 @@ def wrong_setting(owner: str, word: str, known: Iterable[str]) -> BadInput:
 def optional(module: str, missing: str, install: str = "") -> Any:
     """Import an optional library, or raise ``Unavailable`` with the command that installs it.
 
-    Any exception counts: a torchvision that was not built for this torch raises RuntimeError in whoever imports it.
+    Any exception counts: a torchvision that was built for another torch raises RuntimeError on import.
 
     Args:
         module: the module to import.
-        missing: the sentence where the library is not installed.
-        install: the command that repairs an installed library which fails to import.
+        missing: the message if the library is not installed.
+        install: the command that repairs an installed library that fails to import.
     """
     try:
         return import_module(module)

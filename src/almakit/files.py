@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Atomic writing of files."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from pathlib import Path
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Puts ``content`` in place of ``path``, or leaves what was there: temporary file, fsync, rename, fsync of the
-    folder."""
+    """Replace ``path`` by ``content`` atomically: temporary file, fsync, rename, fsync of the folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
@@ -32,7 +31,7 @@ def _umask() -> int:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Makes the rename durable, where folders can be opened (not on Windows)."""
+    """Make the rename durable, on systems where folders can be opened (not on Windows)."""
     try:
         handle = os.open(folder, os.O_RDONLY)
     except OSError:  # pragma: no cover

@@ -1,5 +1,5 @@
-"""Output whose reader may leave or whose disk may be full: what can no longer be written is dropped, and the work goes
-on."""
+"""Output streams whose reader may close or whose disk may be full: failing output is dropped and the program
+continues."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class Lasting:
     dropped."""
 
     def __init__(self, stream: TextIO | None):
-        """``stream`` None, as ``sys.stderr`` is without a standard error: nothing is written at all."""
+        """``stream`` may be None, as ``sys.stderr`` is without a standard error; then nothing is written."""
         self.stream = stream
         self.failure = None if stream is not None else OSError(errno.EBADF, os.strerror(errno.EBADF))
 
     def write(self, text: str) -> int:
-        """Writes ``text`` if that is possible, with escapes where the stream's encoding lacks a character."""
+        """Write ``text`` if possible, with escapes for characters that the stream's encoding lacks."""
         if self.stream is not None and self.failure is None:
             try:
                 self.stream.write(text)
@@ -44,13 +44,12 @@ class Lasting:
 
     @property
     def lost(self) -> str | None:
-        """Why something could not be written; None where all was, and where the reader has left or never was there: it
-        misses nothing."""
+        """Why output was lost; None if everything was written, or if the reader closed the stream or there was none."""
         return None if self.failure is None or self.failure.errno in (errno.EPIPE, errno.EBADF) else str(self.failure)
 
     def let_go(self) -> None:
-        """Sends what a stream that failed still holds nowhere: written when the interpreter ends, it would fail again
-        and change the exit code."""
+        """Discard the buffer of a stream that failed. Otherwise it would be written when the interpreter ends, fail
+        again and change the exit code."""
         if self.stream is not None and self.failure is not None:
             with suppress(OSError, ValueError):
                 nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -66,8 +65,8 @@ class Lasting:
 
 
 def hold_standard_places() -> None:
-    """Gives the numbers 0, 1 and 2, where they were closed, to the null device: a file of the run that got one would be
-    written to by C code."""
+    """Open the null device for closed file descriptors 0, 1 and 2. Otherwise a file of the run could get such a number,
+    and C code would write to it."""
     with suppress(OSError):
         while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
             pass

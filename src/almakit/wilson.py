@@ -10,7 +10,8 @@ Z = 1.959964  # of a 95 % interval
 def wilson(share: float, count: float) -> tuple[float, float]:
     """Wilson's 95 % interval of a ``share`` of ``count``: the two p with |share - p| = Z sqrt(p (1 - p) / count).
 
-    Unlike resampling it has a width where none or all count: 0 of 32 is 0 to 0.107. (Wilson, JASA 1927.)
+    Unlike a resampling interval, it has a positive width for shares of 0 and 1: 0 of 32 gives 0 to 0.107. (Wilson, JASA
+    1927.)
     """
     if not count > 0 or math.isnan(share):
         return math.nan, math.nan

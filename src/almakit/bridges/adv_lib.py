@@ -1,5 +1,5 @@
-"""adv-lib: its attacks in our engine, e.g. ``adv-lib:pdpgd(norm=1, num_steps=100)``; ours for its harness are in
-``attackbench.py``."""
+"""Attacks of adv-lib in almakit, e.g. ``adv-lib:pdpgd(norm=1, num_steps=100)``. For almakit's attacks with adv-lib's
+interface, see ``attackbench.py``."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""ART, the Adversarial Robustness Toolbox: its evasion attacks in our engine (``art:ElasticNet(max_iter=100)``), and
-ours as one of them."""
+"""ART, the Adversarial Robustness Toolbox: its evasion attacks in almakit (``art:ElasticNet(max_iter=100)``), and
+almakit's attacks in ART."""
 
 from __future__ import annotations
 
@@ -65,19 +65,19 @@ class ARTForeign(Foreign):
 
 
 class ARTAttack(Base):
-    """One of our attacks as ART's: ``ARTAttack(classifier, "alma(distance=l2, steps=100)").generate(x, y)`` with a
-    ``PyTorchClassifier``.
+    """An attack of almakit as an attack of ART: ``ARTAttack(classifier, "alma(distance=l2, steps=100)").generate(x,
+    y)`` with a ``PyTorchClassifier``.
 
-    The classifier's ``clip_values`` are the box ([0, 1] where it has none) and its preprocessing is part of the model.
-    Without ``y`` the classifier's own classes are left. With ``targeted=True`` ``y`` are the targets. ``result`` is our
-    own ``Result`` of the last call.
+    The classifier's ``clip_values`` are the box (default [0, 1]), and its preprocessing is part of the model. Without
+    ``y``, the classifier's predictions are the labels. With ``targeted=True``, ``y`` are the targets. ``result`` is the
+    ``Result`` of the last call.
     """
 
     attack_params = [*base.EvasionAttack.attack_params, "attack", "targeted"]
     _estimator_requirements = (classification.PyTorchClassifier,)
 
     def __init__(self, classifier: Any, attack: str | Attack, targeted: bool = False, **options: Any):
-        """``options`` are those of our attacks' call: ``batch_size``, ``seed``, ``budget``, ``confidence`` ..."""
+        """``options`` are those of an attack's call: ``batch_size``, ``seed``, ``budget``, ``confidence`` ..."""
         super().__init__(estimator=classifier)
         self.attack, self.options, self._targeted = get(attack), options, targeted
         self.result: Result | None = None

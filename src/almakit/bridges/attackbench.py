@@ -1,5 +1,5 @@
-"""The call of adv-lib and AttackBench, ``attack(model=, inputs=, labels=, targeted=, targets=) -> images``, for our
-attacks. Needs neither library."""
+"""almakit's attacks with the interface of adv-lib and AttackBench, ``attack(model=, inputs=, labels=, targeted=,
+targets=) -> images``. Neither library is needed."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ Call = Callable[..., Tensor]
 
 
 def as_function(attack: str | Attack, **options: Any) -> Call:
-    """One of our attacks as such a function: ``as_function("alma(distance=l2, steps=100)")(model, inputs, labels)``.
+    """An attack as a function with this interface: ``as_function("alma(distance=l2, steps=100)")(model, inputs,
+    labels)``.
 
     ``inputs`` (B, ...) are in [0, 1] and ``labels`` (B,) the true classes. With ``targeted=True`` the targets are
     ``targets`` (B,), as AttackBench calls it, or the labels themselves where no targets are given, as adv-lib does.
-    Images nothing was found for come back unchanged. ``options`` are those of our attacks' call: ``batch_size``,
-    ``seed``, ``budget`` ... ``check`` is False unless given: a benchmark judges the images itself, counts every query,
-    and answers those past its cap with the true label, so that a re-check there would refute every success.
+    Images without a success are returned unchanged. ``options`` are those of an attack's call: ``batch_size``,
+    ``seed``, ``budget`` ... ``check`` is False by default: a benchmark judges the images itself, counts every query,
+    and answers queries past its limit with the true label, so that a re-check would refute every success.
     """
     ours, options = get(attack), {"check": False, **options}
 

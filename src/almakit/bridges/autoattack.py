@@ -1,4 +1,4 @@
-"""AutoAttack in our engine: ``autoattack:standard(norm=Linf, eps=0.3)``, from the authors' package or from
+"""AutoAttack in almakit: ``autoattack:standard(norm=Linf, eps=0.3)``, from the authors' package or from
 ``pyautoattack``."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ THEIR_NORM = {"linf": "Linf", "l2": "L2", "l1": "L1"}
 
 
 def _package() -> tuple[str, Any]:
-    """The authors' package where it is installed, else the one on PyPI with the same attacks."""
+    """The authors' package if it is installed, else the package on PyPI with the same attacks."""
     install = "pip install pyautoattack, or pip install git+https://github.com/fra31/auto-attack"
     try:
         return "autoattack", library("autoattack", install)
@@ -60,7 +60,7 @@ class AutoAttackForeign(Foreign):
 
     def perturb(self, model: CountedModel, x: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
         takes = inspect.signature(self.target).parameters
-        # The image's own seed, as for all randomness of foreign attacks, unless the user gives one.
+        # Seeded by the image, like all random numbers of foreign attacks, unless the user sets a seed.
         settings = {"seed": model.problem.random.seed, **dict(self.settings), "device": x.device}
         settings |= {"verbose": False} if "verbose" in takes else {}
         if self.short_name in SINGLE:

@@ -1,4 +1,4 @@
-"""foolbox: its attacks in our engine (``foolbox:LinfFMNAttack(steps=100)``), and ours as a foolbox
+"""foolbox: its attacks in almakit (``foolbox:LinfFMNAttack(steps=100)``), and almakit's attacks as a foolbox
 ``MinimizationAttack``."""
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class FoolboxForeign(Foreign):
     package = "foolbox"
     module = foolbox.attacks
     kind = base.Attack
-    can_target = True  # attacks without a targeted form say so when they run
+    can_target = True  # attacks without a targeted form raise an error when they run
     gradient_free = (
         "HopSkipJumpAttack BoundaryAttack PointwiseAttack GenAttack NoiseAttack ContrastReductionAttack "
         "GaussianBlurAttack InversionAttack"
     )
 
     def guess_distance(self) -> str | None:
-        if "constraint" in self.parameters:  # HopSkipJump says l1 whatever it minimises
+        if "constraint" in self.parameters:  # HopSkipJump declares l1 for every distance
             return norm_name(self.values["constraint"])
         found = self.target.distance  # type: ignore[attr-defined]
         return norm_name(found.p) if isinstance(found, foolbox.distances.LpDistance) else None
@@ -81,17 +81,16 @@ class FoolboxForeign(Foreign):
 
 
 class FoolboxAttack(Base):
-    """One of our attacks as foolbox's: ``FoolboxAttack("alma(distance=l2, steps=100)")(fmodel, images, labels,
-    epsilons=[0.5, 1.0])``.
+    """An attack of almakit as an attack of foolbox: ``FoolboxAttack("alma(distance=l2, steps=100)")(fmodel, images,
+    labels, epsilons=[0.5, 1.0])``.
 
     Takes foolbox's models with their bounds and its criteria ``Misclassification`` and ``TargetedMisclassification``.
-    ``starting_points`` (B, ...), which foolbox's FMN starts from, are one more candidate here: kept where they reach
-    the goal nearer than what the attack finds, for two more forwards. ``result`` is our own ``Result`` of the last
-    call: distances, status and passes of each image.
+    ``starting_points`` (B, ...) are additional candidates, which cost two more forwards. ``result`` is the ``Result``
+    of the last call: distances, status and passes of each image.
     """
 
     def __init__(self, attack: str | Attack, **options: Any):
-        """``options`` are those of our attacks' call: ``batch_size``, ``seed``, ``budget``, ``confidence`` ..."""
+        """``options`` are those of an attack's call: ``batch_size``, ``seed``, ``budget``, ``confidence`` ..."""
         self.attack, self.options = get(attack), options
         self.result: Result | None = None
 
@@ -130,8 +129,8 @@ class FoolboxAttack(Base):
 
 
 def _goal(model: Any, x: Tensor, criterion: Any) -> tuple[Tensor, Tensor | None]:
-    """Labels (B,) and targets (B,) of a criterion; a targeted one does not know the labels, so the model's own classes
-    stand in."""
+    """Labels (B,) and targets (B,) of a criterion. A targeted criterion has no labels, so the model's predictions are
+    used."""
     if isinstance(criterion, foolbox.criteria.Misclassification):
         return criterion.labels.raw, None
     if not isinstance(criterion, foolbox.criteria.TargetedMisclassification):
@@ -144,7 +143,7 @@ def _their_distance(distance: Distance) -> Any:
 
 
 class _Measured(BaseDistance):
-    """A distance of ours that is no norm, for foolbox to measure with."""
+    """A distance of almakit that is not a norm, for foolbox."""
 
     def __init__(self, distance: Distance):
         self.ours = distance
@@ -154,7 +153,7 @@ class _Measured(BaseDistance):
         return restore(type(x)(self.ours(x.raw, y.raw)))
 
     def clip_perturbation(self, references: Any, perturbed: Any, epsilon: float) -> Any:
-        """What lies farther than ``epsilon`` goes back to the reference: there is no way to shrink a change in any
+        """Perturbations beyond ``epsilon`` are set to zero, because a change cannot be scaled to a radius in every
         distance."""
         (x, y), restore = library("eagerpy", "pip install eagerpy").astensors_(references, perturbed)
         outside = self.ours(x.raw, y.raw) > Grid.of(repr(self.ours)).limit(epsilon)

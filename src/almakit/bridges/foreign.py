@@ -31,12 +31,12 @@ from ..tensors import per_image
 
 OURS = ("distance", "epsilon", "at_once")
 ALWAYS = ("steps", "num_steps", "n_iter", "max_iter", "norm", "eps")
-"""Settings that are always in the text, as they are for almakit's own attacks."""
+"""Settings that are always part of the text, as for almakit's own attacks."""
 NORMS = ("l0", "l1", "l2", "linf")
 
 
 def library(module: str, install: str) -> Any:
-    """The module, or an ``Unavailable`` with the line that installs it."""
+    """The module, or an ``Unavailable`` with the command that installs it."""
     return optional(module, f"{module.split('.')[0]} is not installed: {install}.", install)
 
 
@@ -52,18 +52,18 @@ class Foreign(Attack):
     Args:
         name: ``library:attack``.
         settings: names and values of the library's own settings.
-        distance: what is measured; by default what the attack minimises.
+        distance: the distance to measure; default: the one that the attack minimises.
         epsilon: the radius of an attack that takes one when it is called.
-        at_once: number of images the attack gets at a time, by default the engine's batch. With 1 no image can depend
-            on another, and queries need not be matched to images.
+        at_once: number of images per call of the attack; default: the batch. With 1, images cannot depend on each
+            other, and queries need not be matched to images.
     """
 
     library: ClassVar[str] = ""
     package: ClassVar[str] = ""  # the name of the installed distribution
     module: ClassVar[Any] = None  # the module that holds the library's attacks
     kind: ClassVar[Any] = None  # the type of the attacks in it, or their base class
-    minimises: ClassVar[Mapping[str, str]] = {}  # distance -> attacks, where no setting says it
-    gradient_free: ClassVar[str] = ""  # endings of the names of attacks that need no gradient
+    minimises: ClassVar[Mapping[str, str]] = {}  # distance -> attacks, if no setting determines it
+    gradient_free: ClassVar[str] = ""  # endings of the names of attacks without gradients
     not_settings: ClassVar[str] = "self model inputs labels x y images targeted targets callback"
     cost: ClassVar[str] = "counted while it runs"
     ranges: ClassVar[dict[str, str]] = {"[1, inf)": "at_once", "(0, inf)": "epsilon"}
@@ -94,18 +94,18 @@ class Foreign(Attack):
         return found
 
     def perturb(self, model: CountedModel, x: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
-        """The library's adversarial images for ``x`` (G, ...) with ``labels`` (G,) and perhaps ``targets`` (G,)."""
+        """The library's adversarial images for ``x`` (G, ...) with ``labels`` (G,) and optionally ``targets`` (G,)."""
         raise NotImplementedError
 
     def guess_distance(self) -> str | None:
-        """What the attack minimises, or the norm of its ball; None where the library does not say."""
+        """The distance that the attack minimises, or the norm of its ball; None if unknown."""
         for name in ("norm", "distance"):
             if name in self.parameters:
                 return norm_name(self.values[name]) or str(self.values[name])
         return next((found for found, names in self.minimises.items() if self.short_name in names.split()), None)
 
     def radius(self) -> float | None:
-        """The radius of an attack at a fixed one; None for an attack that looks for the smallest change."""
+        """The radius of an attack at a fixed radius; None for an attack that minimises the distance."""
         radius = self.values.get("eps") if self.epsilon is None else self.epsilon
         return float(radius) if isinstance(radius, (int, float)) else None
 
@@ -114,7 +114,7 @@ class Foreign(Attack):
         return "targeted" in inspect.signature(self.target).parameters
 
     def version(self) -> str:
-        """The library with its version, or whatever else tells one state of the code from another."""
+        """The library with its version, or another identifier of its code."""
         try:
             return f"{self.package} {version(self.package)}"
         except PackageNotFoundError:
@@ -156,7 +156,7 @@ class Foreign(Attack):
 
     def __post_init__(self) -> None:
         settings = dict(self.settings)
-        for name in OURS:  # a setting of ours that the library also has (adv-lib's ALMA takes a distance) is both
+        for name in OURS:  # passed to both if the library has it too, as adv-lib's ALMA has a distance
             if name in self.parameters and getattr(self, name) is not None:
                 settings[name] = getattr(self, name)
         for name in settings:
@@ -216,7 +216,7 @@ class Foreign(Attack):
         }
 
     def needs_classes(self) -> bool:
-        """Other libraries' attacks are given logits and labels."""
+        """True: attacks of other libraries need logits and labels."""
         return True
 
     def needs_gradients(self) -> bool:
@@ -248,7 +248,7 @@ class Foreign(Attack):
             self._query_returned(problem, model, rows, returned)
 
     def _explain(self, error: Exception, refused: bool) -> None:
-        """Raises an error of the attack's own code as a sentence; some attacks fail on answers past the budget."""
+        """Raise an error of the attack's code with an explanation; some attacks fail on answers past the budget."""
         if isinstance(error, (AlmakitError, Exhausted)) or out_of_memory(error):
             raise error
         if isinstance(error, ModuleNotFoundError):
@@ -262,7 +262,7 @@ class Foreign(Attack):
             ) from error
 
     def _query_returned(self, problem: Problem, model: CountedModel, rows: Tensor, returned: object) -> None:
-        """Queries what the attack returned where it is nearer than the best known point."""
+        """Query the returned points that are nearer than the best known ones."""
         if isinstance(returned, np.ndarray):
             returned = torch.from_numpy(returned)
         if not isinstance(returned, Tensor) or returned.shape != model.x.shape:
@@ -285,14 +285,14 @@ class Foreign(Attack):
 class CountedModel(nn.Module):
     """The model for the images ``rows`` (G,) of a problem, behind which the ``Problem`` counts, projects and judges.
 
-    A foreign attack may send any number of candidates in any order. As many candidates as images are the images in
-    their order, unless one lies less than half as far from another clean image; otherwise a candidate belongs to the
-    nearest clean image. A point is judged by its image's own label and distance, so a wrong match could cost a count
-    but never make a false claim.
+    A foreign attack may send any number of candidates in any order. If there are as many candidates as images, they
+    belong to the images in their order, unless one is less than half as far from another clean image. Otherwise a
+    candidate belongs to the nearest clean image. A point is judged with its image's label and distance, so a wrong
+    match can change a count but cannot create a false success.
 
-    Candidates are projected into the domain before the model sees them, and gradients pass through the projection
-    unchanged. Past its budget an image is answered with its true label and zero gradients; when all images have spent
-    theirs, the attack ends. A required confidence is added to the logits that the attack sees.
+    Candidates are projected into the domain before the query, and gradients pass through the projection unchanged. Past
+    its budget, an image is answered with its true label and zero gradients; the attack ends when all images have spent
+    their budget. A required confidence is added to the logits that the attack receives.
     """
 
     def __init__(self, problem: Problem, rows: Tensor):
@@ -301,7 +301,7 @@ class CountedModel(nn.Module):
         self.x = problem.x[rows]
         _, group, sizes = torch.unique(self.x.flatten(1), dim=0, return_inverse=True, return_counts=True)
         self.duplicates = [(group == number).nonzero().flatten() for number in (sizes > 1).nonzero().flatten()]
-        self.last = self.x.clone()  # the last queried point of each image: an attack often returns it
+        self.last = self.x.clone()  # the last queried point of each image, which attacks often return
         self.queries, self.refused = 0, False
         self.failure: BaseException | None = None
         # Attacks read the device from the first parameter.
@@ -358,7 +358,7 @@ class CountedModel(nn.Module):
             raise self._keep(error) from None
 
     def _keep(self, error: BaseException) -> BaseException:
-        """Keeps an error of almakit or of the model, which the attack might swallow or wrap."""
+        """Store an error of almakit or of the model, which the attack might catch or wrap."""
         self.failure = error
         return error
 
@@ -390,7 +390,7 @@ class CountedModel(nn.Module):
         if len(candidate) != count:
             return self._among_duplicates(nearest)
         own = smallest * 4 >= squares.diagonal()
-        # The products above round: rows whose distances differ by less than that keep their own image.
+        # Distances that differ by less than the rounding of these products do not change the match.
         own |= squares.diagonal() <= 1e-5 * clean.square().sum(1).clamp_min(1)
         return None if bool(own.all()) else torch.where(own, torch.arange(count, device=own.device), nearest)
 
@@ -421,8 +421,8 @@ class _Differentiable(torch.autograd.Function):
 
 
 def labels_and_targets(logits: Tensor, targets: object) -> tuple[Tensor, Tensor]:
-    """Labels (B,) for targets (B,) without labels, as other libraries give them: the model's best class beside the
-    target, from ``logits`` (B, K)."""
+    """Labels (B,) for targets (B,) without labels: the model's best class other than the target, from ``logits`` (B,
+    K)."""
     classes = class_indices(targets, "targets", len(logits)).to(logits.device)
     check_range(classes, "targets", logits.shape[1])
     return logits.scatter(1, classes.unsqueeze(1), float("-inf")).argmax(1), classes

@@ -1,4 +1,5 @@
-"""torchattacks: its attacks in our engine (``torchattacks:CW(steps=100)``), and ours as a torchattacks ``Attack``."""
+"""torchattacks: its attacks in almakit (``torchattacks:CW(steps=100)``), and almakit's attacks as a torchattacks
+``Attack``."""
 
 from __future__ import annotations
 
@@ -51,15 +52,15 @@ class TorchattacksForeign(Foreign):
 
 
 class TorchattacksAttack(Base):
-    """One of our attacks as torchattacks': ``TorchattacksAttack(model, "alma(distance=l2, steps=100)")(images,
-    labels)``.
+    """An attack of almakit as an attack of torchattacks: ``TorchattacksAttack(model, "alma(distance=l2,
+    steps=100)")(images, labels)``.
 
-    ``set_mode_targeted_by_function`` and its sisters work, and so does ``set_normalization_used``. ``result`` is our
-    own ``Result`` of the last call.
+    ``set_mode_targeted_by_function`` and similar methods work, as does ``set_normalization_used``. ``result`` is the
+    ``Result`` of the last call.
     """
 
     def __init__(self, model: nn.Module, attack: str | Attack, **options: Any):
-        """``options`` are those of our attacks' call: ``batch_size``, ``seed``, ``budget``, ``confidence`` ..."""
+        """``options`` are those of an attack's call: ``batch_size``, ``seed``, ``budget``, ``confidence`` ..."""
         ours = get(attack)
         super().__init__(type(ours).__name__, model)
         self.ours, self.options = ours, options
@@ -73,9 +74,9 @@ class TorchattacksAttack(Base):
         if self.targeted:
             targets = self.get_target_label(images, labels)
             if self.attack_mode == "targeted(label)":
-                # The labels given are the targets; the model's own classes stand in for the labels.
+                # The passed labels are the targets; the model's predictions replace the labels.
                 labels, targets = labels_and_targets(self.get_output_with_eval_nograd(images.clone()), targets)
-        # The module itself where nothing is to be normalised: then precision, mode and frozen weights are seen to.
+        # Without normalisation pass the module itself, so that precision, mode and frozen weights are handled.
         model = self.get_logits if self.normalization_used is not None else self.model
         self.result = self.ours(model, images, labels, targets, **self.options)
         return self.result.adversarials

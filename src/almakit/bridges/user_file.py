@@ -1,4 +1,4 @@
-"""A user's own attack, ``file.py:function(model, x, y) -> x_adv``, run and judged like one of ours."""
+"""A user's own attack, ``file.py:function(model, x, y) -> x_adv``, run and judged like almakit's attacks."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class UserAttack(Foreign):
     """``function(model, x, y)`` from a file, ``my.py:attack(steps=50)``, or from Python, ``UserAttack.of(function)``.
 
     ``x`` (B, ...) is in [0, 1], ``y`` (B,) are labels, ``model`` is a torch module from images to logits. Further
-    parameters of the function are settings. A parameter ``targets`` makes it an attack that can be targeted: it is
-    given (B,) classes, or None. What it minimises is set by ``distance=...`` in the text, or by an attribute
-    ``distance`` of the function; otherwise l2 is measured. A parameter ``eps`` or ``epsilon`` is the radius of a ball.
+    parameters of the function are settings. With a parameter ``targets`` the attack can be targeted; it receives
+    classes (B,), or None. ``distance=...`` in the text, or an attribute ``distance`` of the function, sets the distance
+    to measure; the default is l2. A parameter ``eps`` or ``epsilon`` is the radius of a ball.
     """
 
     library = ""

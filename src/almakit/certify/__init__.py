@@ -1,5 +1,5 @@
-"""Lower bounds: radii within which a network provably keeps its class. An attack's distance lies above, the truth in
-between."""
+"""Lower bounds: radii within which a network provably keeps its class. The smallest adversarial distance lies between
+this radius and the distance that an attack found."""
 
 from __future__ import annotations
 

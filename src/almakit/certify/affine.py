@@ -1,5 +1,4 @@
-"""Affine layers, y = L x + c: their values, their intervals, and how rows of coefficients are carried back through
-them, exactly."""
+"""Affine layers, y = L x + c: values, intervals, and exact backward propagation of rows of coefficients."""
 
 from __future__ import annotations
 
@@ -16,8 +15,8 @@ from .intervals import Interval
 
 @dataclass(frozen=True)
 class Affine:
-    """y = L x + c. ``units``: the rounding of one output relative to the sum of its terms' sizes; 0 where nothing
-    rounds or nobody counts."""
+    """y = L x + c. ``units``: the rounding of one output relative to the sum of its terms' sizes; 0 if there is no
+    rounding or it is not counted."""
 
     units: float
 
@@ -25,7 +24,7 @@ class Affine:
         raise NotImplementedError
 
     def interval(self, *before: Interval) -> Interval:
-        """Here for steps without a negative coefficient: the ends of the result come from the ends of the inputs."""
+        """The interval of the result for layers without negative coefficients, from the ends of the inputs."""
         return self._rounded(before, *before)
 
     def _rounded(self, before: tuple[Interval, ...], *ends: Interval) -> Interval:
@@ -79,7 +78,7 @@ class Weighted(Affine):
         added = 0.0 if self.bias is None else rows.sum((2, 3)) @ self.bias
         stride, padding, dilation, groups = self.where
         kernel, image = self.weight.shape[2:], shapes[0][1:]
-        # What a strided convolution cuts off at the far edges comes back as zeros.
+        # Entries that a strided convolution cuts off at the far edges get zeros.
         cut = [(image[i] + 2 * padding[i] - dilation[i] * (kernel[i] - 1) - 1) % stride[i] for i in (0, 1)]
         return [F.conv_transpose2d(rows, self.weight, None, stride, padding, cut, groups, dilation)], added
 

@@ -15,7 +15,7 @@ from .nonlinear import Choice, Lines, Relu
 from .windows import propagate_in_windows
 
 MEMORY = 2**28
-"""Bytes of the rows that are carried together; what a bound needs at once is some three times that."""
+"""Bytes of the rows that are propagated together; a bound needs about three times this memory."""
 PREFIX = 2**27
 """Entries of the largest matrix from image to first layer that is kept (1 GB); beyond it l2 and l1 balls are bounded
 there by their pixels' intervals."""
@@ -26,7 +26,7 @@ Slopes = dict[int, Tensor]
 
 @dataclass
 class Known:
-    """What is known of a network over a ball: each step's interval, and each nonlinear step's relaxation."""
+    """Bounds of a network over a ball: the interval of each step and the relaxation of each nonlinear step."""
 
     ball: Ball
     intervals: dict[int, Interval] = field(default_factory=dict)
@@ -43,11 +43,11 @@ def propagate_backward(
     slopes: Slopes | None = None,
     stop: bool = False,
 ) -> tuple[dict[int, Tensor], Tensor]:
-    """Rows (P, ...) of the steps in ``rows``, of image ``images[p]`` each, carried back to the input, or with ``stop``
-    to the last nonlinear steps.
+    """Propagate rows (P, ...) of the steps in ``rows``, each of image ``images[p]``, back to the input, or with
+    ``stop`` to the last nonlinear steps.
 
-    Returns the rows where they ended and a constant (P,): a.y >= sum of ended rows . their step's value + constant,
-    rounding counted with ``sizes``.
+    Returns the propagated rows and a constant (P,): a.y >= sum of propagated rows . their step's value + constant.
+    ``sizes`` are used to count rounding.
     """
     rows, ended = dict(rows), {}
     first = next(iter(rows.values()))
@@ -150,7 +150,7 @@ def _prefix(graph: Graph, known: Known, index: int) -> Interval:
 
 
 def _tightened(graph: Graph, known: Known, index: int, where: Tensor, optimise: bool = False) -> Interval:
-    """The interval of a step with its entries ``where`` (B, ...) bounded by CROWN."""
+    """The interval of a step after its entries ``where`` (B, ...) are bounded by CROWN."""
     interval = known.intervals[index]
     pairs = where.flatten(1).nonzero()
     if not len(pairs):
@@ -246,8 +246,8 @@ def margins(graph: Graph, known: Known, labels: Tensor, method: str) -> Tensor:
 def _optimised(
     graph: Graph, known: Known, rows: dict[int, Tensor], images: Tensor, iterations: int = 20, rate: float = 0.25
 ) -> Tensor:
-    """(P,) the largest lower bound met while the lower slopes of unstable ReLUs climb, each row's for itself; any slope
-    in [0, 1] is sound."""
+    """(P,) the largest lower bound during gradient ascent on the lower slopes of unstable ReLUs, separately for each
+    row; any slope in [0, 1] is sound."""
     unstable = {
         index: step.layer.open(known.intervals[step.sources[0]])[images]
         for index, step in enumerate(graph.steps)

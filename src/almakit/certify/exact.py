@@ -27,14 +27,14 @@ from .nonlinear import Relu
 from .radius import Certifier, _check, certifier
 
 CLOSED = 1e-3
-"""A bracket is closed when its ends are nearer to each other than this, relative."""
+"""A bracket is closed if the relative distance of its ends is below this."""
 UNITS = 5000
-"""ReLU units in the largest network that is tried."""
+"""Largest number of ReLU units of a supported network."""
 TOLERANCES: dict[str, Any] = dict.fromkeys(
     ("primal_feasibility_tolerance", "dual_feasibility_tolerance", "mip_feasibility_tolerance"), 1e-9
 )
 Row = tuple[np.ndarray, np.ndarray, float, float]
-"""A constraint: the columns it has, their factors, and the least and the most their sum may be."""
+"""A constraint: its columns, their factors, and the lower and upper bound of their sum."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class Bracket:
     """No point of another class is nearer than ``lower``; one is at ``upper``, found or solved (infinite where none is
     known).
 
-    A verified success is trusted as an upper end unless CROWN alone passes it; ``lower`` then lies above it and
-    contradicts it.
+    A verified success is used as an upper end, unless CROWN proves a larger radius; ``lower`` then exceeds it, which is
+    a contradiction.
     """
 
     lower: float
@@ -76,7 +76,7 @@ def exact_radius(
         labels: their classes, shape (N,).
         norm: linf or l1.
         found: distances that an attack found, shape (N,): the search starts there and goes past them.
-        seconds: time limit for each image; what is open then stays open in the bracket.
+        seconds: time limit per image; after it, the bracket stays open.
 
     Returns:
         A bracket for each image.
@@ -120,7 +120,7 @@ def _solve_image(made: Certifier, x: Tensor, labels: Tensor, found: float | None
         if lower in (0.0, math.inf):
             wrong = lower == 0.0 and int(made.graph.values(x.double())[-1].argmax()) != int(labels)
             return Bracket(lower, 0.0 if wrong else math.inf, time.monotonic() - started)
-        # A distance CROWN has passed was no success: it is forgotten here, and contradicted by the lower end.
+        # A distance below CROWN's radius cannot be a success: it is ignored here and contradicted by the lower end.
         upper = found if found is not None and found > lower else math.inf
         radius = upper * (1 - CLOSED / 2) if math.isfinite(upper) else 2 * lower
         passed: dict[int, float] = {}
@@ -176,7 +176,7 @@ def _distance(
 ) -> float | None:
     """The distance of the nearest of the solver's ``points``; None where none is a point of another class after all.
 
-    The network itself says so: the solver's tolerances are no part of an upper end.
+    Decided by the network itself, so that the solver's tolerances do not affect an upper end.
     """
     best = None
     for point in (torch.from_numpy(found).reshape(x.shape) for found in points):
@@ -311,7 +311,7 @@ def _at_most(goal: np.ndarray, most: float) -> Row:
     return places.astype(np.int32), goal[places], -math.inf, most
 
 
-# The solver HiGHS, which need not be installed.
+# The solver HiGHS, an optional dependency.
 
 
 def minimise(
@@ -322,8 +322,8 @@ def minimise(
     integer: Sequence[bool] | None = None,
     **options: Any,
 ) -> tuple[str, np.ndarray]:
-    """min cost . v over low <= v <= high, all (N,), and the constraints ``rows``; entries marked in ``integer`` are
-    whole numbers. How it ended, as HiGHS calls it, and v, empty where there is none."""
+    """Minimise cost . v over low <= v <= high, all (N,), and the constraints ``rows``; entries marked in ``integer``
+    are integers. Returns the status of HiGHS and v, empty without a solution."""
     highspy = optional("highspy", "exact distances need the solver HiGHS: pip install 'almakit[exact]'.")
     program = highspy.HighsLp()
     program.num_col_, program.num_row_ = len(cost), len(rows)

@@ -1,5 +1,4 @@
-"""A network as bounds see it: its steps from image to logits, read by ``torch.export``, so that anybody's ``nn.Module``
-can be read."""
+"""A network as a graph of steps from image to logits, read with ``torch.export`` from any ``nn.Module``."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from .nonlinear import MaxPool, Relu, Squash
 from .reading import READERS, Unreadable, constant, lossy_type, same
 
 BATCH = 5
-"""Images in the batch a network is read with: a number that few layers have as a size of their own."""
+"""Batch size with which a network is exported: a number that few layers have as a size."""
 Layer = Affine | Relu | Squash | MaxPool
 
 
@@ -55,13 +54,13 @@ class Graph:
         self.prefix: dict[int, Tensor] = {}  # matrices from the input to affine steps, kept between calls
 
     def _from_input(self, index: int) -> bool:
-        """Whether nothing but affine steps lies between the input and this step."""
+        """Whether only affine steps lie between the input and this step."""
         step = self.steps[index]
         return step.layer is None or (step.affine and all(self._from_input(source) for source in step.sources))
 
     def depth(self, index: int) -> int:
-        """How many steps that mix entries lie between the input and an affine step: intervals are exact in linf up to
-        one."""
+        """Number of steps that mix entries between the input and an affine step; intervals are exact in linf for at
+        most one."""
         step = self.steps[index]
         if step.layer is None:
             return 0
@@ -82,8 +81,8 @@ def read(model: nn.Module | Callable[[Tensor], Tensor], images: Tensor, *, train
     """The steps of ``model`` for images like ``images`` (N, C, H, W); a step almakit has no bound for is refused by
     name.
 
-    The model is left as it was. With ``training`` its dropout is left out, and the steps keep its parameters; without,
-    a model whose dropout or batch norm is in training mode is refused.
+    The model is not changed. With ``training``, dropout is left out and the steps share the model's parameters;
+    otherwise a model whose dropout or batch norm is in training mode is refused.
     """
     name = str(getattr(model, "name", None) or type(model).__name__)
     module = model if isinstance(model, nn.Module) else Function(model)
@@ -101,9 +100,9 @@ def read(model: nn.Module | Callable[[Tensor], Tensor], images: Tensor, *, train
             random = any(
                 "dropout" in str(node.target) and node.args[2:] and node.args[2] is True for node in program.graph.nodes
             )
-            # With an empty table layers stay whole, and steps in place become steps of their own.
+            # With an empty table, layers are not decomposed and in-place steps become ordinary steps.
             program = program.run_decompositions({})
-    except Exception as error:  # whatever a foreign forward() raises when it is given a symbol
+    except Exception as error:  # any error that a user's forward() raises for symbolic inputs
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise BadModel(
             f"the steps of {name} cannot be followed, so it has no bounds; its forward must be the same computation "
@@ -151,12 +150,12 @@ class _Steps:
         return value if self.training else value.detach()
 
     def _keep(self, node: Any, value: Any) -> None:
-        """A constant, as the model has it and as bounds take it."""
+        """Store a constant in the model's type and in that of the bounds."""
         wide = isinstance(value, Tensor) and value.is_floating_point() and not self.training
         self.constants[node], self.known[node] = value, value.double() if wide else value
 
     def _take(self, node: Any) -> None:
-        """One call of the program: a step, a constant, or nothing that matters."""
+        """Read one call of the program: a step, a constant, or a call without effect."""
         full = str(getattr(node.target, "name", lambda: node.target)()).removeprefix("aten::")
         kind = full.partition(".")[0]
         if kind.startswith(("_assert", "sym_")) or not node.users:
@@ -177,7 +176,7 @@ class _Steps:
         self._keep(node, self.constants[node.args[0]] if passed else constant(node, self.constants))
 
     def _check_type(self, node: Any, kind: str) -> None:
-        """Refuses a step whose rounding bounds do not follow, and one that draws random numbers."""
+        """Raise an error for a step whose rounding is not counted, and for one that draws random numbers."""
         if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) and "dropout" not in kind:
             raise BadModel(f"{self.name} draws random numbers ({kind}), so its logits have no bounds.")
         if lossy := lossy_type(node, kind):

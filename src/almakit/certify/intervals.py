@@ -1,4 +1,4 @@
-"""The interval of a value, and the ball of images a bound speaks about."""
+"""Intervals of values, and the ball of images over which a network is bounded."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ UNIT = 2.0**-52
 """Twice float64's unit roundoff. A sum of n products is off by at most n units of the sum of their sizes, in any order
 (Higham, section 3.1)."""
 TOP, FEW = 64, 2**22
-"""How many of a row's largest entries bound a movement in l1 where there are more than ``FEW`` entries in all; any
-number is sound."""
+"""Number of a row's largest entries that bound a change in l1 if the row has more than ``FEW`` entries; any number is
+sound."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Ball:
         """How far a.x' can fall and rise over each ball, (B, R) each, for rows a (R, pixels) that are the same for all
         images; l2 and l1 only.
 
-        Pixels that cannot move in that direction do not count; apart from that the box is left to the intervals.
+        Pixels that cannot move in this direction are ignored; otherwise the box is considered by the intervals.
         """
         radius = self.radius[:, None]
         if self.norm == "l1":
@@ -102,8 +102,8 @@ def _gain(slope: Tensor, limit: Tensor, radius: Tensor, norm: str) -> Tensor:
         last = torch.where(filled.any(1), filled.to(torch.int8).argmax(1), top.shape[1] - 1)
         multiplier = top.gather(1, last[:, None])
         return torch.minimum(whole, multiplier[:, 0] * radius + ((slope - multiplier).clamp_min(0) * limit).sum(1))
-    # Any multiplier is sound and the best one's own gradient is zero, so it is found without gradients, and used
-    # once with them.
+    # Any multiplier is sound, and the bound's derivative in the best one is zero, so it is computed without gradients
+    # and used once with them.
     with torch.no_grad():
         best = _multiplier(slope.detach(), limit, radius)[:, None]
     step = torch.minimum(slope / best, limit)
@@ -112,8 +112,8 @@ def _gain(slope: Tensor, limit: Tensor, radius: Tensor, norm: str) -> Tensor:
 
 
 def _multiplier(slope: Tensor, limit: Tensor, radius: Tensor) -> Tensor:
-    """(P,) the multiplier of |t|_2 <= radius: it spends what the full pixels leave of the radius on the others; it
-    falls, and more of them become full."""
+    """(P,) the multiplier of |t|_2 <= radius: pixels at their limit use a part of the radius, the others share the
+    rest. It decreases until no further pixel reaches its limit."""
     fixed = limit <= 0
     for _ in range(30):
         left = (radius.square() - torch.where(fixed, limit, 0.0).square().sum(1)).clamp_min(1e-300)

@@ -1,5 +1,4 @@
-"""Nonlinear layers: their values, their intervals, and the lines they are relaxed to, through which rows of
-coefficients are carried back."""
+"""Nonlinear layers: values, intervals, and linear relaxations, through which rows of coefficients are propagated."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from torch import Tensor
 from .intervals import UNIT, Interval
 
 Beside = Callable[[Tensor], Tensor]
-"""The entries of a step's values (B, ...) that lie beside rows (P, ...): those of each row's image."""
+"""Selects, for rows (P, ...), the values (B, ...) of each row's image."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class Lines:
     above: tuple[Tensor, Tensor | None]
 
     def back(self, rows: Tensor, beside: Beside, slopes: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Rows a (P, ...) of the outputs as rows of the inputs, and what is added (P,).
+        """Propagate rows a (P, ...) of the outputs to rows of the inputs and a constant (P,).
 
         ``slopes`` (P, ...): other slopes of the lines below.
         """
@@ -48,7 +47,7 @@ class Relu:
         return Interval(before.lower.relu(), before.upper.relu())
 
     def open(self, before: Interval) -> Tensor:
-        """Which entries (B, ...) a tighter interval would help: those that can be on and off."""
+        """The entries (B, ...) that a tighter interval would improve: those that can be positive and negative."""
         return (before.lower < 0) & (before.upper > 0)
 
     def relax(self, before: Interval) -> Lines:
@@ -142,7 +141,7 @@ class Choice:
         return flat.reshape(len(rows), *self.shape), added
 
     def split(self, rows: Tensor, beside: Beside) -> tuple[Tensor, Tensor]:
-        """What of the rows (P, C, h, w) goes on to the entries in ``place``, and what is added (P,)."""
+        """The part of the rows (P, C, h, w) that is propagated to the entries in ``place``, and a constant (P,)."""
         up, down, exact = rows.clamp_min(0), rows.clamp_max(0), beside(self.exact)
         added = torch.where(exact, 0.0, down * beside(self.top)).flatten(1).sum(1)
         return up + torch.where(exact, down, 0.0), added

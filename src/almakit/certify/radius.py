@@ -1,4 +1,4 @@
-"""The radius a network is certified at, image by image."""
+"""Certified radii of a network, one per image."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from .intervals import NORMS, Ball
 
 METHODS = ("ibp", "crown", "alpha-crown")
 OWN_ROUNDING = {torch.float64: 1e-12, torch.float32: 1e-6}
-"""By how much a margin must exceed zero, relative to the largest logit: room for the rounding of the model itself,
-which bounds do not follow."""
+"""The amount by which a margin must exceed zero, relative to the largest logit. It covers rounding of the model itself,
+which the bounds do not count."""
 AGREES = {torch.float64: 1e-9, torch.float32: 1e-3}
-"""How far an image's logits may be from those of the steps as they were read, relative to the logits' spread; rounding
-comes on top."""
+"""Largest difference between an image's logits and those of the exported steps, relative to the logits' spread, in
+addition to rounding."""
 EVALUATIONS = 40
 
 
@@ -40,7 +40,7 @@ class Certifier:
         """(B,) by how much the margins of images ``x`` must exceed zero: ``OWN_ROUNDING`` of the largest logit; where
         the model's logits differ from those of its steps by more, four times that difference.
 
-        Refuses a model whose logits for any of the images are not those of its steps.
+        Raises an error if the model's logits differ from those of its steps.
         """
         logits = predict(self.model, x)
         if not isinstance(logits, Tensor):
@@ -59,8 +59,8 @@ class Certifier:
         return torch.where(away > rounding, 4 * away, rounding)
 
     def excess(self, x: Tensor, labels: Tensor, radius: Tensor, own: Tensor) -> Tensor:
-        """(B,) what the smallest bounded margin over each ball exceeds the model's ``own`` rounding (B,) by: positive
-        where the image is certified."""
+        """(B,) the smallest margin bound over each ball minus the model's ``own`` rounding (B,); positive for certified
+        images."""
         with torch.no_grad():
             x = x.to(torch.float64)
             ball = Ball(x, radius * (1 + 1e-12), self.norm, self.low, self.high)
@@ -72,7 +72,7 @@ class Certifier:
     def radii(self, x: Tensor, labels: Tensor, guess: Tensor | None = None, tolerance: float = 1e-3) -> Tensor:
         """(B,) see ``certified_radius``."""
         reach = torch.maximum(x - self.low, self.high - x).double().flatten(1)
-        # A ball of this radius holds the whole box.
+        # A ball of this radius contains the box.
         limit = torch.linalg.vector_norm(reach, NORMS[self.norm], dim=1) * (1 + 1e-9)
         start = limit * 1e-3 if guess is None else guess.double().clamp(limit * 1e-6, limit)
         own = self.own_rounding(x)
@@ -85,8 +85,9 @@ def _search(excess: Callable[[Tensor, Tensor], Tensor], start: Tensor, limit: Te
     """The largest radius found (B,) at which ``excess(rows, radius)`` is positive; infinite where that holds at
     ``limit``.
 
-    From ``start`` outwards until it fails or inwards until it holds, then by false position kept a tenth away from both
-    ends. Every radius that is returned was evaluated, so the search decides about tightness alone.
+    Starts at ``start`` and moves outwards until the condition fails or inwards until it holds; then uses false
+    position, kept a tenth away from both ends. Every returned radius was evaluated, so the search affects only
+    tightness.
     """
     everyone = torch.arange(len(start))
     low, high = torch.zeros_like(start), limit.clone()
@@ -108,7 +109,8 @@ def _search(excess: Callable[[Tensor, Tensor], Tensor], start: Tensor, limit: Te
         closed = todo & at_high.isfinite() & (high - low <= tolerance * high)
         todo &= ~closed & (high > 1e-9 * limit)
         share = (at_low / (at_low - at_high)).clamp(0.1, 0.9)
-        # Nothing failed yet: on, at a growing pace; nothing held yet and the failure is far off: back by the same.
+        # If no radius has failed, grow by increasing factors; if none has held and the failure is clear, shrink by the
+        # same.
         inside = torch.where(low > 0, low + share * (high - low), torch.maximum(share * high, high / 8))
         radius = torch.where(at_high.isfinite(), inside, torch.minimum(2 * radius, limit))
     return result
@@ -142,8 +144,8 @@ def certified_radius(
     """A radius for each image within which no image inside [0, 1] gets another class than the label.
 
     The bound is one of the network's weights as they are, in exact arithmetic: everything is computed in float64, each
-    step's rounding is counted and taken off, and a margin must exceed ``OWN_ROUNDING`` of the largest logit on top, for
-    what the model's own type rounds away.
+    step's rounding is counted and subtracted, and a margin must also exceed ``OWN_ROUNDING`` of the largest logit,
+    which covers the rounding of the model's own type.
 
     Args:
         model: a network of layers that have bounds.
@@ -151,13 +153,13 @@ def certified_radius(
         labels: their classes, shape (N,).
         norm: linf, l2 or l1.
         method: ibp (intervals), crown (linear bounds) or alpha-crown (linear bounds with optimised slopes).
-        guess: radii where the search begins, shape (N,), such as the distances that an attack found.
-        tolerance: how far, relative, a radius may lie below the largest that the method proves.
+        guess: radii at which the search begins, shape (N,), such as distances found by an attack.
+        tolerance: relative difference of a radius to the largest that the method can prove.
         batch_size: images that are bounded together.
 
     Returns:
-        Radii, float64, shape (N,): 0 where the image is wrong already or nothing could be proved, infinite where no
-        image at all is classified otherwise.
+        Radii, float64, shape (N,): 0 if the image is misclassified or nothing could be proved, infinite if all images
+        have its class.
     """
     made = certifier(model, x, norm, method)
     _check(x, labels, made.graph.classes, guess)

@@ -1,4 +1,4 @@
-"""The steps ``torch.export`` knows, as layers with bounds: one reader for each operator of ATen."""
+"""Readers of ATen operators in exported programs: each returns a layer with bounds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .nonlinear import MaxPool, Relu, Squash
 
 Known = dict[Any, Any]
 Read = tuple[Any, list[Any]]
-"""A layer, or None for a step that changes nothing, and the nodes it takes its values from."""
+"""A layer (None for a step that changes nothing) and the nodes of its inputs."""
 
 SAME = (
     "to",
@@ -36,7 +36,7 @@ FLOAT32_EPS = torch.finfo(torch.float32).eps
 
 
 class Unreadable(Exception):
-    """Why a step with a known name has no bounds all the same."""
+    """A step with a supported name has arguments that are not supported."""
 
 
 def same(kind: str) -> bool:
@@ -50,7 +50,7 @@ def constant(node: Any, constants: Known) -> Any:
 
 
 def lossy_type(node: Any, kind: str) -> torch.dtype | None:
-    """The type a step's result is kept in, where that is coarser than float32 or a cast of floats to whole numbers."""
+    """The type of a step's result, if it is less precise than float32, or a cast of floats to integers."""
     floats = any(part.is_floating_point() for source in node.all_input_nodes for part in _tensors(source.meta["val"]))
     for kept in (value.dtype for value in _tensors(node.meta.get("val"))):
         if torch.finfo(kept).eps > FLOAT32_EPS if kept.is_floating_point else floats and same(kind):
@@ -249,7 +249,7 @@ def _linear_step(node: Any, known: Known, shape: tuple[int, ...], outward: bool)
     rest = [_value(argument, known) for argument in node.args[1:]]
     keywords = {key: _value(value, known) for key, value in node.kwargs.items() if key != "dtype"}
     before = source.meta["val"].shape[1:].numel()
-    # Without sums nothing rounds: what is moved or cut out is what it was.
+    # Without sums there is no rounding: values are only moved or cut out.
     terms = -16 if kind in ("permute", "transpose", "slice", "pad", "constant_pad_nd") else before
     return Positive(_units(outward, terms), lambda x: node.target(x, *rest, **keywords)), [source]
 

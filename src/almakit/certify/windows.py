@@ -1,5 +1,5 @@
-"""Rows of coefficients that touch only a window of each image, as a convolution's do: the bounds of
-``propagate_backward``, some ten times faster."""
+"""Rows of coefficients that are non-zero only in a window of each image, as for convolutions: about ten times as fast
+as ``propagate_backward``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Window:
         return high.clamp(0, size[1] - 1), wide.clamp(0, size[2] - 1), inside[:, None]
 
     def look(self, values: Tensor, images: Tensor) -> Tensor:
-        """What lies behind the window in ``values`` (B, C, H, W), of image ``images[p]`` each."""
+        """The values inside the window of ``values`` (B, C, H, W), each of image ``images[p]``."""
         high, wide, _ = self.axes(tuple(values.shape[1:]))
         channels = torch.arange(values.shape[1], device=values.device)[None, :, None, None]
         return values[images[:, None, None, None], channels, high[:, None, :, None], wide[:, None, None, :]]
@@ -46,7 +46,7 @@ class Window:
         return flat.scatter_add(2, place.flatten(2), (self.rows * inside).flatten(2)).reshape(-1, *size)
 
     def plus(self, other: Window) -> Window | None:
-        """The sum, where the two windows lie alike for all rows."""
+        """The sum, if both windows have the same position for all rows."""
         apart = other.corner - self.corner
         if not bool((apart == apart[:1]).all()):
             return None
@@ -81,7 +81,7 @@ def propagate_in_windows(
     """The rows ``sign`` e_entry of a step of images, as far back as windows go: the input's window or whole rows where
     they ended, the constant (P,).
 
-    None where two branches' windows do not lie alike.
+    None if the windows of two branches have different positions.
     """
     shape = graph.steps[index].shape
     place = entries % (shape[1] * shape[2])
@@ -98,7 +98,7 @@ def propagate_in_windows(
         if not _local(step.layer) or window.rows.shape[2] * window.rows.shape[3] >= size[1] * size[2]:
             break
         del pending[number]
-        # Beyond the border there is nothing but padding, whose value is zero.
+        # Outside the image there is only padding, which is zero.
         a = window.rows * window.axes(size)[2]
         window = Window(a, window.corner)
         if number in sizes:
@@ -150,7 +150,7 @@ def _back(
     inside = (
         (place // before[2] - moved[:, 0, None, None, None]) * wide + place % before[2] - moved[:, 1, None, None, None]
     )
-    # Rows of windows beyond the border are zero; where they point does not matter.
+    # Rows of windows outside the image are zero, so their position has no effect.
     flat = a.new_zeros(len(a), a.shape[1], high * wide).scatter_add(
         2, inside.clamp(0, high * wide - 1).flatten(2), through.flatten(2)
     )

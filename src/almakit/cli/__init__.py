@@ -1,1 +1,1 @@
-"""The command line: ``main.py`` finds the verb, one file per verb does it."""
+"""The command line: ``main.py`` selects the verb, and each verb has its own module."""

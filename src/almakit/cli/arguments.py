@@ -1,4 +1,4 @@
-"""The arguments of the verbs as rows of data, and the parsers made of them."""
+"""The arguments of the verbs as data, and the parsers made from them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Usage(AlmakitError):
 
 @contextmanager
 def usage() -> Iterator[None]:
-    """Settings that cannot be are wrong usage."""
+    """Report invalid settings as usage errors."""
     try:
         yield
     except BadInput as error:
@@ -67,12 +67,12 @@ def within(kind: type, low: float, high: float = float("inf")) -> Callable[[str]
             raise argparse.ArgumentTypeError(f"{text}: give a number {bounds}")
         return value
 
-    number.__name__ = kind.__name__  # what argparse calls a text that is no number
+    number.__name__ = kind.__name__  # argparse's word for a text that is not a number
     return number
 
 
 def checked(rule: Callable[[str], Any]) -> Callable[[str], Any]:
-    """What ``rule`` makes of a text; its BadInput is a usage error that names the flag."""
+    """A parser of values that applies ``rule``; its BadInput becomes a usage error that names the flag."""
 
     def value(text: str) -> Any:
         try:

@@ -45,11 +45,11 @@ def main(args: argparse.Namespace) -> int:
         print(f"clean accuracy{' over pixels' if subject.maps else ''} on {report.images} images: {accuracy}")
     if report is not None and (one_pass := report.seconds) is not None:
         print(f"one forward and backward pass: {1000 * one_pass:.3g} ms per image in batches of {report.batch_size}")
-        # An image that is wrong without an attack takes no time; of a segmentation every image is attacked.
+        # A misclassified clean image takes no time; in segmentation every image is attacked.
         right = 1.0 if subject.maps or report.clean_accuracy is None else report.clean_accuracy
         attacked = round(len(dataset) * right)
         memory = report.bytes_of_weights + (report.bytes_per_image or 0) * min(len(dataset), report.batch_size)
-        bare = subject.maps or job.surrogate is not None  # then the passes alone are counted
+        bare = subject.maps or job.surrogate is not None  # then only the model passes are counted
         for attack in attacks:
             if (queries := expected_forwards(attack)) is None:
                 continue

@@ -25,7 +25,7 @@ LISTED = {
     "models": ("model", "data", "clean % of images", "weights", "about"),
     "data": ("data", "what it is"),
 }
-"""The columns of the tables: a name and some of the facts about it."""
+"""The columns of the tables."""
 NUMBERS = ("norm", "degree", "epsilon (paper)", "epsilon (scripts)", "clean % of images")
 """Columns that are aligned to the right."""
 WIDTH = 100
@@ -50,7 +50,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def facts(what: str, name: str) -> dict[str, Any]:
-    """What is known of a name, by heading."""
+    """The facts about a name, by heading."""
     if what == "data":
         return {"what it is": data.NAMES[name]}
     if what == "models":
@@ -123,7 +123,7 @@ def explained(what: str, name: str) -> str:
 
 
 def _other_forms(what: str) -> str:
-    """What else may be written where a name of that kind is expected."""
+    """Other forms that can replace a name of this kind."""
     bridges = (f"{name}:<attack>(...)" for name in registry.names("bridges") if name not in ("file", "almakit"))
     forms = {
         "attacks": [*bridges, "file.py:function(...)", "almakit:standard-v1(distance=...)"],
@@ -138,7 +138,7 @@ def _other_forms(what: str) -> str:
 
 
 def _example(kind: Any, quote: bool = False) -> str:
-    """The settings that are used most, as in a text or as in Python."""
+    """The most frequent settings, as text and in Python."""
     settings = {f.name: _default(f) for f in fields(kind) if f.name in ("distance", "steps")}
     if kind.does is not None and len(kind.does) == 1:
         settings.pop("distance", None)

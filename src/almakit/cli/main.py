@@ -1,5 +1,4 @@
-"""``almakit VERB ...``: finds the verb, turns errors into sentences and outcomes into exit codes. Imports nothing
-heavy."""
+"""``almakit VERB ...``: selects the verb, prints errors as messages and returns exit codes. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from ..streams import Lasting, hold_standard_places
 from ..version import VERSION
 from .arguments import DONE, ERROR, EXIT_CODES, INTERRUPTED, REFUSED, USAGE, Usage, parser_of
 
-# A verb is a module of this package with ARGUMENTS and main(args) -> exit code; adding one is one line here.
+# A verb is a module of this package with ARGUMENTS and main(args) -> exit code. A new verb needs one line here.
 VERBS = {
     "run": "attack a model's images; recorded, verified, resumable",
     "init": "write a run.toml, a my_model.py and a my_attack.py to start from",
@@ -42,7 +41,7 @@ VERBS = {
     "completion": "print a script that completes verbs, flags and names in your shell",
 }
 
-# Settings of attacks that look like flags, and where they go.
+# Settings of attacks that users write as flags, and the correct form.
 ATTACK_SETTINGS = {
     "steps": "ddn(steps=100)",
     "distance": "alma(distance=l2)",
@@ -105,8 +104,7 @@ def _outcome(words: list[str], own_process: bool = False) -> int:
         _say(f"stopped{f' by {stop}' if str(stop) else ''}. {_how_to_resume(words)}")
         return INTERRUPTED
     except SystemExit as leaving:
-        # Not the verb: a model, data set or attack of the user's called exit(), perhaps with 0, in the middle of the
-        # work.
+        # Not raised by the verb: a user's model, data set or attack called exit(), possibly with 0, during the work.
         _say(
             f"your model, data set or attack called exit({leaving.code!r}) before the command had finished. "
             f"{_how_to_resume(words)}"
@@ -141,12 +139,12 @@ def _parsed(words: list[str], own_process: bool) -> int | tuple[ModuleType, argp
         return leaving.code if isinstance(leaving.code, int) else USAGE
     if rest:
         raise Usage(_unknown(verb, rest, parser))
-    parsed.own_process = own_process  # whether the process is this command's alone, to do with as it likes
+    parsed.own_process = own_process  # whether it may change process-wide settings
     return import_module(f".{verb}", __package__), parsed
 
 
 def _unknown(verb: str, rest: Sequence[str], parser: argparse.ArgumentParser) -> str:
-    """The answer to arguments that a verb does not know."""
+    """The error for arguments that a verb does not know."""
     flag = next((word.partition("=")[0] for word in rest if word.startswith("--")), None)
     if flag is None:
         return f"almakit {verb} has no argument {rest[0]!r}; almakit {verb} --help lists all arguments."

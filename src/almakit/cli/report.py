@@ -28,10 +28,10 @@ EPSILON: Row = (
 
 
 def limits(images: int = 60, megabytes: float = 12.0) -> tuple[Row, Row]:
-    """How much of the images goes into a page."""
+    """Limits on the images of a page."""
     return (
         ("--images N", within(int, 0), "pictures of at most this many images per model", images),
-        ("--megabytes MB", within(float, 0, 1e6), "at most about so much for all pictures of a page", megabytes),
+        ("--megabytes MB", within(float, 0, 1e6), "largest total size of the pictures of a page", megabytes),
     )
 
 

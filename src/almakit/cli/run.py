@@ -35,8 +35,8 @@ def _numbers(text: str) -> tuple[float, ...]:
     return tuple(parse_number(part) for part in text.split(","))
 
 
-# How a field of RunSpec is given, where its type does not say it: the flag with what stands for its value, and the
-# kind of its values.
+# Flags of RunSpec's fields whose form does not follow from the type: the flag with its metavar, and the kind of its
+# values.
 FLAGS: dict[str, tuple[str, Any]] = {
     "attacks": ("--attack ATTACK", [str]),
     "allow": ("--allow NAME", [str]),
@@ -157,7 +157,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def tune(args: argparse.Namespace) -> None:
-    """Keeps this process's memory, unless the user does not want it or Python code calls the verb for itself."""
+    """Keep freed memory in the process, unless the user disabled it or Python code called the verb."""
     if not args.no_malloc_tuning and args.own_process:
         keep_memory()
 
@@ -165,7 +165,7 @@ def tune(args: argparse.Namespace) -> None:
 def _begun(args: argparse.Namespace) -> tuple[RunSpec, Path]:
     """The specification of a run, and its folder."""
     spec = spec_of(args, args.config).complete(args.out)
-    # The run.toml of a run folder resumes that run; any other config starts a run elsewhere.
+    # The run.toml of a run folder resumes that run; any other config starts a new run.
     if args.config is not None and args.config.name == "run.toml" and any(args.config.parent.glob("records*.sqlite")):
         return spec, args.out or args.config.parent
     return spec, args.out or Path("runs") / spec.folder_name()
@@ -184,10 +184,10 @@ def _added_to(args: argparse.Namespace) -> tuple[RunSpec, Path]:
 
 
 def exit_code(summary: dict[str, Any]) -> int:
-    """4 where a chunk was given up or an image failed: no finite logits, a refuted claim, or nothing found by an attack
-    that looks for the smallest change.
+    """4 if a chunk was given up or an image failed: logits that are not finite, a refuted success, or no success by an
+    attack that minimises the distance.
 
-    An attack at a fixed epsilon that finds nothing has not failed: the image is robust there.
+    An attack at a fixed epsilon that finds nothing has not failed: the image is robust at this radius.
     """
     failed = sum(
         part["status"]["invalid"] + part["refuted"] + part["status"].get("failed", 0) for part in summary["attacks"]

@@ -78,7 +78,7 @@ def _run(args: argparse.Namespace) -> int:
             print(f"{v.attack}: {unknown}; {v.unmeasured} values of it were not checked.")
     good = found.good and not (differs and not args.model)
     if any(v.confirmed < v.claimed or v.changed or v.misreported for v in found):
-        print("Not every claim holds: see the columns confirmed, judged otherwise and wrong distance.")
+        print("Not every success is confirmed: see the columns confirmed, judged otherwise and wrong distance.")
     elif good:
         print("Every claimed success fools the model. Every number that can be computed again is the stored one.")
     print(*found.not_checked, verify.NOT_CHECKED, sep="\n")

@@ -57,11 +57,17 @@ def load(
     Args:
         uri: a name, ``imagenet:<folder>``, ``folder:<folder or csv>``, ``npz:<file>``, ``table:<csv or
             parquet>?label=<column>``, ``hf-dataset:<name>`` (with Hugging Face's library) or ``file.py:function``.
-        limit: at most so many images.
+        limit: largest number of images.
         offset: the position of the first.
         split: ``test`` or ``train``.
         size: makes images square with this side.
         channels: 1 or 3, how image files of ``folder:`` are read.
+
+    Examples:
+        >>> import almakit
+        >>> x, labels = almakit.data.load("mnist-demo", limit=8).tensors()
+        >>> tuple(x.shape)
+        (8, 1, 28, 28)
     """
     if split not in ("test", "train"):
         raise BadInput(f"there are the splits test and train, not {split!r}.")
@@ -79,7 +85,7 @@ def load(
 
 
 def _whole(uri: str, split: str, size: int | None, channels: int | None, last: int | None) -> Dataset:
-    # torch is imported here and not with the module: `almakit fetch` and `almakit ls` do without it.
+    # torch is imported here, because `almakit fetch` and `almakit ls` do not need it.
     from . import coerce, files, named, scenes, tables
 
     kind, _, rest = uri.partition(":")

@@ -24,7 +24,7 @@ from .images import is_picture, map_of, pixels, stacked
 from .user_file import call
 
 Data = str | Dataset | Tensor | np.ndarray[Any, Any] | TorchDataset[Any] | Iterable[Any]
-"""Labelled images in any of the forms ``dataset_of`` knows; images alone where labels are passed beside them."""
+"""Labelled images in any form that ``dataset_of`` accepts; only images if labels are passed separately."""
 
 IMAGE_KEYS = ("image", "img", "images", "pixel_values", "x", "jpg", "png")
 LABEL_KEYS = ("label", "labels", "fine_label", "y", "class", "target", "cls")
@@ -60,7 +60,7 @@ def dataset_of(
     ordered: bool = True,
     units: Mapping[str, Any] | None = None,
 ) -> Dataset:
-    """A data set of whatever brings images and labels.
+    """A data set from images and labels in any form.
 
     Args:
         data: a data set, a pair (images, labels), a loader, a data set of torch or Hugging Face, a pandas frame with
@@ -68,7 +68,7 @@ def dataset_of(
         last: no image past this position is read.
         size: makes images square with this side.
         ordered: the order must be the same every time.
-        units: for values (N, ...) that are no images in [0, 1]: lo, hi, step and fixed of ``Features``.
+        units: for values (N, ...) other than images in [0, 1]: lo, hi, step and fixed of ``Features``.
     """
     if units is not None and isinstance(data, (str, Dataset)):
         raise BadInput("a box of your own is for values given from Python: a pair (values, labels), or a DataLoader.")
@@ -104,7 +104,7 @@ def dataset_of(
 
 
 def user_function(uri: str, size: int | None) -> Dataset:
-    """The data that ``file.py:function`` returns, in any form that ``dataset_of`` knows."""
+    """The data that ``file.py:function`` returns, in any form that ``dataset_of`` accepts."""
     made = call(uri)
     if isinstance(made, Dataset):
         return made
@@ -121,7 +121,7 @@ def hf_dataset(rest: str, split: str, size: int | None, last: int | None) -> Dat
     name, _, own = rest.partition("@")
     try:
         found = datasets.load_dataset(name)
-    except Exception as error:  # its downloads fail in many ways
+    except Exception as error:  # downloads raise many kinds of errors
         reason = f"{type(error).__name__}: {str(error).strip()[:300]}"
         raise Unavailable(f"the data set {name} could not be loaded ({reason}).") from error
     choice = next((known for known in ((own,) if own else HF_SPLITS[split]) if known in found), None)
@@ -148,7 +148,7 @@ def from_arrays(
         images: uint8, or floats in [0, 1], shape (N, H, W), (N, C, H, W) or (N, H, W, C); vectors (N, n) and values
             (N, ...) of rank 5 and more keep their shape.
         labels: integers (N,), label maps (N, H, W), or labels (N, ...) of another kind.
-        targets: integers (N,), the class a targeted attack aims at.
+        targets: target classes, integers (N,).
         ids: a name for each image.
         class_names: a name for each class.
         size: images are resized to squares with this side.
@@ -242,8 +242,8 @@ def _read_all(name: str, batches: Iterable[Any], last: int | None, images: bool)
 
 
 def _labels(name: str, data: Any, count: int) -> Iterator[Any]:
-    """The labels, or label maps, without reading images if the data set keeps them apart, as torchvision and Hugging
-    Face do."""
+    """The labels or label maps, without reading images if the data set stores them separately, as torchvision and
+    Hugging Face do."""
     features = getattr(data, "features", None)
     if isinstance(features, Mapping) and getattr(data, "format", {}).get("type") != "custom":
         return iter(data[_key(name, features, LABEL_KEYS)][:count])

@@ -1,5 +1,4 @@
-"""What a data set is: ids, labels and a way to read images, so that ten thousand photos need not be in memory at
-once."""
+"""The class of data sets: ids, labels and a function that reads images when they are needed."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from ..errors import BadInput, require_text
 from .features import Features
 
 IGNORED = 255
-"""The class of pixels in a label map that count for nothing."""
+"""The class of ignored pixels in a label map."""
 
 
 def image_sha256(image: Tensor, classes: Tensor | None = None, truth: Tensor | None = None) -> str:
@@ -31,8 +30,7 @@ def image_sha256(image: Tensor, classes: Tensor | None = None, truth: Tensor | N
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """One image (C, H, W) in [0, 1] with its label; ``target`` is the class a targeted attack aims at, where the data
-    set names one."""
+    """One image (C, H, W) in [0, 1] with its label, and its target class if the data set has one."""
 
     id: str
     image: Tensor
@@ -46,8 +44,8 @@ class Chunk:
     """Some samples together: ``x`` float32 (B, C, H, W), or (B, ...) of other data, in [0, 1], ``labels`` int64 (B,),
     ``targets`` int64 (B,) or None.
 
-    ``maps`` int64 (B, H, W): the class of every pixel, where the data set has them, and ``truths`` (B, ...): labels
-    that are no class numbers; the labels then say nothing.
+    ``maps`` int64 (B, H, W): the class of every pixel. ``truths`` (B, ...): labels that are not class numbers. If one
+    of them is present, ``labels`` are not used.
     """
 
     ids: tuple[str, ...]
@@ -60,8 +58,7 @@ class Chunk:
 
     @property
     def truth(self) -> Tensor:
-        """What a model should answer: the maps (B, H, W) or truths (B, ...) where there are any, else the labels
-        (B,)."""
+        """The true answers: the maps (B, H, W) or truths (B, ...) if present, else the labels (B,)."""
         return next(part for part in (self.maps, self.truths, self.labels) if part is not None)
 
     def __len__(self) -> int:
@@ -73,11 +70,11 @@ class Dataset:
     """Labelled images. ``read(indices)`` returns them as float32 (B, C, H, W) in [0, 1]; everything else is known
     without reading.
 
-    Other data than images have ``features``, which say what their values (B, ...) are in units of their own.
+    Data other than images have ``features``, which describe their values (B, ...) in their own units.
 
-    For segmentation ``maps(indices)`` returns the class of every pixel, int64 (B, H, W), 255 where a pixel counts for
-    nothing; ``labels`` are then all 0. So they are where ``truths`` (N, ...) are labels of another kind: several for an
-    image, numbers, whatever a goal can read.
+    For segmentation, ``maps(indices)`` returns the class of every pixel, int64 (B, H, W), 255 for ignored pixels.
+    ``truths`` (N, ...) are labels of another kind, which a goal reads: several per image, or numbers. In both cases
+    ``labels`` are all 0.
     """
 
     name: str
@@ -86,7 +83,7 @@ class Dataset:
     read: Callable[[Sequence[int]], Tensor]
     targets: Tensor | None = None
     class_names: tuple[str, ...] | None = None
-    alphabetical: bool = False  # labels are places in alphabetical order: what a model calls 3 may be another class
+    alphabetical: bool = False  # labels number the classes alphabetically, the model may not
     maps: Callable[[Sequence[int]], Tensor] | None = None
     features: Features | None = None
     truths: Tensor | None = None
@@ -147,8 +144,9 @@ class Dataset:
         return self.read(everything), labels.clone() if self.maps is None else self.maps(everything)
 
     def numbered_as(self, known: Sequence[str] | None) -> Dataset:
-        """Where labels are places in alphabetical order: those of the classes of the same names in ``known``, if it has
-        them all; else itself. Case and punctuation do not count unless all names are equal."""
+        """If labels number the classes in alphabetical order, the data set with the labels of the same names in
+        ``known``, if it has them all; otherwise unchanged. Case and punctuation do not count unless all names are
+        equal."""
         if not known or not self.alphabetical or self.class_names is None:
             return self
         names, own = list(map(str, known)), list(self.class_names)

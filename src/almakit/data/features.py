@@ -1,5 +1,4 @@
-"""What the values of an input are where it is no image: names, ranges, steps, and which of them are fixed. No torch
-here."""
+"""Describes inputs other than images: names, ranges and steps of the features, and which are fixed. No torch here."""
 
 from __future__ import annotations
 
@@ -15,13 +14,13 @@ from ..errors import BadInput, require_text
 
 Numbers = NDArray[np.float64]
 MOST_STEPS = 2**17
-"""Steps that float32 tells apart in [0, 1] with a margin."""
+"""Largest number of steps in [0, 1] that float32 distinguishes safely."""
 
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """Inputs of shape ``lo.shape`` whose values run from ``lo`` to ``hi`` in their own units, in steps of ``step``
-    where it is not 0, and stay as they are where ``fixed``.
+    """Inputs of shape ``lo.shape`` with values from ``lo`` to ``hi`` in their own units, in steps of ``step`` where it
+    is not 0; values marked in ``fixed`` do not change.
 
     Runs work in [0, 1]: a value is (own - lo) / (hi - lo), so distances are in widths of these ranges.
     """
@@ -56,7 +55,7 @@ class Features:
         fixed: Any = False,
         names: Sequence[str] | None = None,
     ) -> Features:
-        """Features of inputs of that shape; numbers stand for all values."""
+        """Features of inputs of this shape; a number applies to all values."""
         try:
             low, high, apart = (np.broadcast_to(np.asarray(part, np.float64), shape).copy() for part in (lo, hi, step))
             held = np.broadcast_to(np.asarray(fixed, bool), shape).copy()
@@ -65,7 +64,7 @@ class Features:
         return cls(low, high, apart, held, None if names is None else tuple(names))
 
     def name(self, place: int) -> str:
-        """What the value at this place is called, counted through the input's shape."""
+        """The name of the value at this flat index."""
         if self.names is not None:
             return self.names[place]
         where = np.unravel_index(place, self.lo.shape)
@@ -117,7 +116,7 @@ class Features:
         return np.asarray(good.reshape(count, -1).all(1))
 
     def to_json(self) -> str:
-        """As text that ``from_json`` reads; equal numbers for all values are written once."""
+        """Text that ``from_json`` reads; a number that is equal for all values is written once."""
         parts = {"lo": self.lo, "hi": self.hi, "step": self.step, "fixed": self.fixed}
         packed = {
             name: values.flat[0].item() if (values == values.flat[0]).all() else values.ravel().tolist()
@@ -127,7 +126,7 @@ class Features:
 
     @classmethod
     def from_json(cls, text: str) -> Features:
-        """What ``to_json`` wrote; BadInput for anything else."""
+        """The features in a text that ``to_json`` wrote; BadInput for other texts."""
         try:
             found = json.loads(text)
             shape = tuple(int(side) for side in found["shape"])

@@ -1,5 +1,5 @@
-"""Image files in folders: class sub-folders, a csv that names files and labels, or images with masks that give every
-pixel a class, as VOC and ADE20K lay them out."""
+"""Image files in folders: class sub-folders, a csv with files and labels, or images with masks in the layout of VOC or
+ADE20K."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MASKS = ("masks", "annotations", "SegmentationClass", "labels")
 """Names of the two sub-folders of images with masks."""
 SPLITS = {"test": ("test", "val", "validation"), "train": ("train", "training")}
 LISTS = Path("ImageSets") / "Segmentation"
-"""Where VOC lists the images of a split, one stem per line."""
+"""VOC's files that list the images of a split, one stem per line."""
 
 
 @dataclass(frozen=True)
@@ -215,12 +215,12 @@ def _masked(
     channels: int | None,
     zero_ignored: bool,
 ) -> Dataset:
-    """Images with PNG masks of the same name in the sub-folder beside theirs: a grey or palette value is a class, 255
-    is ignored.
+    """Images with PNG masks of the same names in another sub-folder: a grey or palette value is a class, 255 is
+    ignored.
 
     If both have a sub-folder for the ``split``, or VOC's lists name one, only its images. ``zero_ignored``: 0 is
-    ignored and 1 is the first class, as ADE20K numbers them. A file ``classes.txt`` names the classes. Pixels are
-    taken as they are stored, whatever EXIF says.
+    ignored and 1 is the first class, as ADE20K numbers them. A file ``classes.txt`` names the classes. Pixels are used
+    as they are stored; EXIF rotation is not applied.
     """
     for part in SPLITS[split]:
         if (images / part).is_dir() and (masks / part).is_dir():

@@ -173,7 +173,7 @@ def _fetched(collection: Files, file: File, progress: Progress | None, tried: li
             _make(source, collection, file, progress)
             return home() / file.name
         except Exception as error:
-            # Whatever a broken or altered download does to its reader, the next source may still be good.
+            # A broken or altered download may raise any error; the next source may still work.
             reason = str(error) if isinstance(error, Unavailable) else f"{type(error).__name__}: {error}"
             tried.append(f"{source}: {reason}")
     listed = "".join(f"\n  - {line}" for line in tried)

@@ -1,5 +1,4 @@
-"""One image file as numbers in [0, 1]: what each kind of file means is decided here, and what could mean several things
-is refused.
+"""Reads one image file as numbers in [0, 1]. Files that allow several interpretations are refused.
 
 docs/add-model-and-data.md lists the decisions; tests/fuzz/test_fuzz_images.py compares each with known values.
 """
@@ -58,7 +57,8 @@ def reader(first: Path, channels: int | None, size: int | None, upright: bool = 
 
 
 def pixels(image: Any, size: int | None) -> Tensor:
-    """A PIL image as its file would be read, float32 (C, H, W) in [0, 1], but not turned: who opened it has done so."""
+    """A PIL image as float32 (C, H, W) in [0, 1], read like its file but without EXIF rotation, which is the caller's
+    task."""
     with _explained("a PIL image"):
         return _values("a PIL image", image, image.mode in _GREY, size, False, None)
 
@@ -76,11 +76,11 @@ def _values(
         )
     if _SIGNED in getattr(image, "tag_v2", {}).get(_SAMPLE_FORMAT, ()):
         raise BadInput(f"{path} holds signed integers of unknown range; save it with 8 or 16 bits, unsigned.")
-    image.load()  # a TIFF is turned by this, and its shape known only then
+    image.load()  # this rotates a TIFF; its shape is known only afterwards
     pillow = _pillow()
     deep = image.mode in _DEEP
     picture = pillow.fromarray(_deep(path, image)) if deep else _plain(path, image, grey, reference)
-    with suppress(Exception):  # a photo with broken EXIF data is a photo
+    with suppress(Exception):  # ignore broken EXIF data
         orientation = image.getexif().get(_ORIENTATION, 1) if upright else 1
         picture = (
             picture.transpose(pillow.Transpose[_UPRIGHT[orientation - 2]]) if orientation in range(2, 9) else picture
@@ -182,7 +182,7 @@ def _pillow() -> Any:
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
     """The file as Pillow opens it, its size checked before a pixel is decoded."""
-    # From a stream, not by name: Pillow maps a named file into memory and then garbles a TIFF that is stored turned.
+    # Opened from a stream, because Pillow memory-maps a named file and then reads rotated TIFF files incorrectly.
     with _explained(path), path.open("rb") as stream, _pillow().open(stream) as image:
         if image.width * image.height > MOST_PIXELS:
             size = f"{image.width} x {image.height} pixels"
@@ -192,7 +192,7 @@ def _opened(path: Path) -> Iterator[Any]:
 
 @contextmanager
 def _explained(path: Path | str) -> Iterator[None]:
-    """Turns every error of a decoder on a broken or hostile file into ``BadInput``."""
+    """Replace every error of a decoder for a broken or hostile file by ``BadInput``."""
     try:
         yield
     except AlmakitError:

@@ -89,8 +89,8 @@ def _stamps(split: str) -> tuple[Tensor, Tensor]:
 
 
 def _place(draw: random.Random, covered: Tensor, touched: Tensor) -> tuple[slice, slice] | None:
-    """Where a digit that covers pixels (S, S) meets none that others have ``touched`` (32, 32): the first such of 20
-    places drawn; None: it is left out."""
+    """A position where a digit that covers pixels (S, S) does not meet ``touched`` pixels (32, 32): the first of up to
+    20 random positions; None if there is none."""
     side = len(covered)
     for _ in range(20):
         top, left = draw.randint(0, SIDE - side), draw.randint(0, SIDE - side)

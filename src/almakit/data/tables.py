@@ -153,7 +153,7 @@ def read(place: str) -> Columns:
     try:
         names, columns = _parquet(path) if parquet else _csv(path)
         found = {name.strip(): _column(column) for name, column in zip(names, columns, strict=True)}
-    except Exception as error:  # a file that is no table, or a damaged one, fails in many ways
+    except Exception as error:  # an invalid or damaged file raises many kinds of errors
         kind = "parquet table" if parquet else "csv table in UTF-8"
         reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise BadInput(f"{place} cannot be read as a {kind} ({reason}).") from error

@@ -1,4 +1,4 @@
-"""A function out of a user's own file, named ``file.py:function``, and the files it imports from its folder."""
+"""Functions from a user's file, named ``file.py:function``, and the files that it imports from its folder."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ def _explained(uri: str) -> Iterator[None]:
 
 
 def _module(file: Path) -> Any:
-    """The file as a module, executed again; its name depends on the whole path, so that two files called model.py are
-    two modules."""
+    """The file as a module, executed again. The module's name depends on the full path, so that two files called
+    model.py are different modules."""
     name = f"almakit_user_{hashlib.sha256(str(file).encode()).hexdigest()[:12]}"
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
@@ -96,7 +96,7 @@ def own_imports(file: Path) -> list[Path]:
     """The files that ``file`` imports from its own folder, and those that they import from there; read from the source,
     nothing is run.
 
-    Imports inside functions count. What is imported under a computed name is not seen.
+    Imports inside functions are included. Imports with a computed name are not found.
     """
     root = file.resolve().parent
     found: set[Path] = set()

@@ -65,9 +65,18 @@ def load(
             classes. Otherwise weights are read as safetensors or with ``weights_only=True``.
         device: where the weights go.
         dtype: the floating type of the weights; None leaves it.
-        normalisation: (means, standard deviations) per channel, for models that expect it and do not bring it.
+        normalisation: (means, standard deviations) per channel, for models that need it and do not contain it.
+
+    Examples:
+        >>> import almakit
+        >>> model = almakit.models.load("mnist/smallcnn-tiny")
+        >>> model.classes
+        10
+
+    See also:
+        Any ``torch.nn.Module`` from images in [0, 1] to logits is a model too.
     """
-    # torch is imported here and not with the module: `almakit ls` does without it.
+    # torch is imported here, because `almakit ls` does not need it.
     from .open import from_uri
 
     source, _, output = uri.partition(OUTPUT)
@@ -84,7 +93,7 @@ def is_foreign(uri: str) -> bool:
 
 
 def is_code(uri: str) -> bool:
-    """Whether opening a URI runs a Python file, also one with weights or an output behind its name."""
+    """Whether opening a URI runs a Python file, also if weights or an output follow its name."""
     source = uri.partition(OUTPUT)[0]
     return is_user_file(source) or is_user_file(source.rpartition("@")[0])
 

@@ -81,14 +81,12 @@ class Classifier(nn.Module):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The floating type the network computes in: that of its first floating parameter or buffer, float32 where it
-        has none."""
+        """The floating type of the network: that of its first floating parameter or buffer, float32 if it has none."""
         return precision_and_device(self.network)[0] or torch.float32
 
     @property
     def weights_sha256(self) -> str | None:
-        """The sha256 over the names, types, shapes and values of all parameters and buffers; None where there are none
-        visible."""
+        """The sha256 over the names, types, shapes and values of all parameters and buffers; None if there are none."""
         return state_sha256(self.network.state_dict())
 
     @property
@@ -154,7 +152,7 @@ class InUnits(nn.Module):
         super().__init__()
         self.inner = model
         self.training = getattr(model, "training", False)
-        # No buffers: these are facts about the data, and the model's state is the model's own.
+        # Not buffers, because they describe the data and must not be part of the model's state.
         self.units = [torch.as_tensor(part, dtype=torch.float64) for part in (lo, sides, step)]
 
     def forward(self, x: Tensor) -> Any:

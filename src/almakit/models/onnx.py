@@ -18,7 +18,7 @@ _OWN = ("", "ai.onnx")
 _FLOATS = (1, 10, 11, 16)  # TensorProto's float, float16, double and bfloat16
 _LARGEST = 1 << 30  # values of a batch of images: four gigabytes
 _FAULTS = (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError, ArithmeticError, AssertionError)
-"""What an operator raises that gets arguments it cannot work with."""
+"""Errors that an operator raises for invalid arguments."""
 
 
 class OnnxNetwork(nn.Module):
@@ -98,7 +98,7 @@ class OnnxNetwork(nn.Module):
                 outputs = OPS[node.op](node, *(values[name] if name else None for name in node.inputs))
             except _FAULTS as error:
                 if isinstance(error, BadModel) or "memory" in str(error):
-                    raise  # where memory ran out, fewer images may do
+                    raise  # after running out of memory, fewer images may work
                 raise BadModel(
                     f"the ONNX graph's {node.op} failed ({type(error).__name__}: {str(error).strip()[:200]}); the "
                     "graph does not fit these images, or is damaged."
@@ -108,7 +108,7 @@ class OnnxNetwork(nn.Module):
         return values[self.output]
 
     def _takes_any_batch(self) -> bool:
-        """Whether two images together give what each gives alone, on a graph written for a fixed batch."""
+        """Whether a graph written for a fixed batch gives the same logits for two images together as for each alone."""
         channels, high, wide = self.image_shape or (0, 0, 0)
         size = self.batch or 1
         generator = torch.Generator().manual_seed(0)
@@ -138,7 +138,7 @@ def onnx_network(path: Path, output: str = "") -> OnnxNetwork:
         return OnnxNetwork(model.graph, opset, path.parent, output)
     except AlmakitError:
         raise
-    except Exception as error:  # a graph that was not written by an exporter can be wrong in any way
+    except Exception as error:  # a manually written graph may raise any error
         raise BadModel(
             f"{path} is not a valid ONNX file ({type(error).__name__}: {str(error).strip()[:300]})."
         ) from error
@@ -179,7 +179,7 @@ def _possible(sides: list[int | None]) -> bool:
 
 
 def _tensor(value: Any, folder: Path) -> Tensor:
-    """An ONNX tensor's values; what it keeps in another file is read from beside the model and from nowhere else."""
+    """An ONNX tensor's values. External data are read only from files in the model's folder."""
     import onnx
 
     if any(side < 0 for side in value.dims):

@@ -212,7 +212,7 @@ def library(name: str) -> Any:
     root = name.split(".")[0]
     found = optional(name, f"{root} is not installed: {_INSTALL[root]}.")
     if root == "transformers" and find_spec("torchvision") is not None:
-        # transformers imports it later, in the middle of loading a model, with a poorer message
+        # transformers would import it later, while loading a model, with a less clear message
         optional("torchvision", _INSTALL["torchvision"])
     return found
 
@@ -324,7 +324,7 @@ def _made(
 
 
 def _downloaded(name: str, fetch: Callable[[], Any]) -> Any:
-    """The result of a library's own download; its many kinds of failure become one sentence."""
+    """The result of a library's own download. All kinds of failures become one error message."""
     try:
         return fetch()
     except (pickle.UnpicklingError, BadModel):

@@ -1,5 +1,5 @@
-"""What is checked before every run: does the model classify these images, do labels and classes mean the same, is the
-model a function of each image alone, and do its gradients carry information?
+"""Checks before every run: accuracy on the images, order of the classes, determinism and independence of the batch, and
+gradients.
 
 ``CHECKS`` lists the checks in their order; each takes the ``Examined`` model and data and yields findings.
 """
@@ -45,7 +45,7 @@ REMEDIES: dict[str, str] = {
     "forward-fails": "Check the shape (channels, height, width) and the size of images the model expects; data can be "
     "resized with size=.",
     "labels-outside": "Count classes from 0, and check that the data belongs to the model.",
-    "low-clean-accuracy": "Check labels and preprocessing, or go on if the model is known to be weak.",
+    "low-clean-accuracy": "Check labels and preprocessing, or continue if the model is known to be weak.",
     "low-precision": "Convert it with model.float() for the evaluation.",
     "nan-gradient": "Look for a square root or a norm at zero, or a logarithm of zero.",
     "nan-logits": "Look for a division by zero, an overflow in half precision, or images out of range.",
@@ -53,13 +53,13 @@ REMEDIES: dict[str, str] = {
     "gradients, square (scores) and hopskipjump (decisions), or take them from a model like it with --surrogate.",
     "not-deterministic": "Attack means over several passes and let fresh passes vote: --eot 16 (eot=16 in Python). Or "
     "fix the model's random numbers with a seed in forward.",
-    "not-random": "Leave eot out: it costs passes.",
+    "not-random": "Leave eot out to save passes.",
     "probabilities": "Return the logits before the softmax.",
-    "random": "More passes (eot, votes) make it surer.",
-    "randomness-elsewhere": "Draw from the global generators in forward, or live with it: shares and intervals hold.",
+    "random": "Use more passes (eot, votes) for smaller intervals.",
+    "randomness-elsewhere": "Draw from the global generators in forward, or accept it: shares and intervals hold.",
     "saturated": "Prefer attacks on the logits' margin, as almakit's are, to attacks on the cross-entropy.",
     "shuffled-labels": "Check that labels and images are in the same order and counted as the model's classes are.",
-    "train-mode": "Call model.eval() to say so yourself.",
+    "train-mode": "Call model.eval() yourself.",
     "wrong-labels-or-range": "Check the order of the classes, the images' range and size, and their normalisation "
     "(done twice, or not at all?).",
     "zero-gradient": "Look for rounding, thresholds or saturated outputs in the model; replace them with a "
@@ -72,9 +72,11 @@ _TOLERANCE = {torch.bfloat16: 0.1, torch.float16: 0.05}  # 1e-3 of other types
 _MOST_PIXELS = 20_000  # judged at most
 _ENOUGH_IMAGES = 10
 _ENOUGH_OF_A_CLASS, _NEARLY_ALL = 5, 0.9
-"""A class with so many images or more, of which this share goes to one other class, has a wrong number."""
+"""If at least this number of images of a class are given, and at least this share of them is classified as one other
+class, the class probably has a wrong number."""
 _CONFIDENT = 0.8
-"""Mean probability of the predicted class from which a model that is as good as guessing belongs to other labels."""
+"""If a model with chance accuracy has at least this mean probability of its predictions, the labels are probably those
+of another data set."""
 
 
 @dataclass(frozen=True)
@@ -97,10 +99,10 @@ def finding(name: str, severity: Severity, sentence: str) -> Finding:
 
 @dataclass(frozen=True)
 class Preflight:
-    """All findings, the most severe first, and the figures.
+    """All findings, the most severe first, and measured values.
 
     ``seconds`` is the time of a forward and a backward pass for one image, ``batch_size`` images at a time;
-    ``bytes_per_image`` is what autograd keeps for one image between the two, ``bytes_of_weights`` the parameters and
+    ``bytes_per_image`` is the memory that autograd keeps for one image, ``bytes_of_weights`` that of parameters and
     buffers.
     """
 
@@ -152,12 +154,12 @@ def preflight(
         model: from images (N, C, H, W) to logits (N, K).
         x: images in [0, 1], shape (N, C, H, W).
         labels: integers, shape (N,), or (N, H, W) for a class per pixel.
-        allow: findings that shall not refuse.
-        batch_size: images at a time.
+        allow: findings that do not stop the run.
+        batch_size: number of images in a model call.
         measure: whether to time a pass.
         class_names: the data's class names.
-        alphabetical: whether the labels are nothing but the names' places in alphabetical order.
-        eot: the model is random, and so many passes are averaged.
+        alphabetical: whether the labels only number the class names in alphabetical order.
+        eot: number of passes to average over for a random model.
         gradients: whether any attack needs the model's gradients; findings about them are notes otherwise.
     """
     if unknown := sorted(set(allow) - set(REMEDIES)):
@@ -193,12 +195,12 @@ def preflight(
 
 
 class _Failed(Exception):
-    """The model failed, with the finding; no further check is made."""
+    """The model failed with this finding; no further check is made."""
 
 
 @dataclass
 class Examined:
-    """A model and data, and what earlier checks found out about them."""
+    """A model and data, with results of earlier checks."""
 
     model: Callable[[Tensor], Tensor]
     x: Tensor
@@ -233,11 +235,11 @@ class Examined:
         return x.to(device=self.floats[0].device, dtype=self.floats[0].dtype) if self.floats else x
 
     def call(self, x: Tensor) -> Any:
-        """What the model returns for ``x`` (B, ...), unwrapped if it is a record with logits."""
-        return logits_of(self.model(x.clone()))  # some models normalise in place
+        """The model's output for ``x`` (B, ...), or its logits if it returns a record."""
+        return logits_of(self.model(x.clone()))  # a copy, because some models normalise in place
 
     def outputs(self, x: Tensor, failure: str = "forward-fails") -> Any:
-        """What the model returns for ``x`` without gradients; ``failure`` names the finding if it raises."""
+        """The model's output for ``x`` without gradients; ``failure`` names the finding if it raises an error."""
         try:
             with torch.no_grad():
                 return self.call(x)
@@ -338,7 +340,7 @@ def _require_logits(output: Any, images: int, labels: Tensor) -> None:
 
 
 def _labels(examined: Examined) -> Iterator[Finding]:
-    """Whether labels and classes mean the same, by the classes' names and the predictions on clean images."""
+    """Whether labels and classes agree, from the classes' names and the predictions on clean images."""
     if examined.judged is None or examined.classes is None:
         return
     logits, labels = examined.judged
@@ -373,7 +375,7 @@ def _labels(examined: Examined) -> Iterator[Finding]:
 
 
 def name_findings(names: Sequence[str], classes: int) -> Iterator[Finding]:
-    """Findings from the data's class names, numbered in alphabetical order, for a model with so many classes."""
+    """Findings from the data's class names, numbered in alphabetical order, for a model with this number of classes."""
     if len(names) != classes:
         few = ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
         what = (
@@ -395,7 +397,7 @@ def name_findings(names: Sequence[str], classes: int) -> Iterator[Finding]:
 
 
 def _gradients(examined: Examined) -> Iterator[Finding]:
-    """Whether the gradients of margin and cross-entropy reach the images; leaves the logits they come from."""
+    """Check that gradients of margin and cross-entropy reach the images; stores the logits."""
     size = examined.batch_size
     x, labels = examined.placed(examined.x[:size]).roll(1, 0), examined.labels[:size].roll(1, 0)
 
@@ -432,7 +434,7 @@ def _gradients(examined: Examined) -> Iterator[Finding]:
 
 
 def _consistency(examined: Examined) -> Iterator[Finding]:
-    """Whether the logits are the same in a second call, at other places of the batch, and alone."""
+    """Check that the logits are equal in a second call, at other positions of the batch, and for an image alone."""
     x, logits = examined.placed(examined.x[: examined.batch_size]), examined.logits
     rolled = examined.outputs(x.roll(1, 0)) if examined.rolled is None else examined.rolled
     size = float(logits.double().abs().nan_to_num(0.0, 0.0, 0.0).amax().clamp_min(1e-6))
@@ -442,7 +444,7 @@ def _consistency(examined: Examined) -> Iterator[Finding]:
     if gap > allowed:
         yield from _random(examined, x, gap, allowed)
     elif examined.eot is not None:
-        what = f"The model answers the same every time: {examined.eot} passes show no more than one."
+        what = f"The model is deterministic: {examined.eot} passes give the same as one."
         yield finding("not-random", "note", what)
     elif moved > allowed:
         what = f"An image's logits differ by up to {moved:.3g} with its place in the batch."
@@ -513,6 +515,7 @@ def _difference(a: Tensor, b: Tensor) -> float:
 
 
 def _chance_of(right: int, images: int, classes: int) -> float:
-    """The probability that guessing gets that many images or more right: a binomial tail, its terms as logarithms."""
+    """The probability that guessing classifies at least this number of images correctly: a binomial tail, computed with
+    logarithms."""
     ways = (lgamma(images + 1) - lgamma(k + 1) - lgamma(images - k + 1) for k in range(right, images + 1))
     return sum(exp(way - k * log(classes) + (images - k) * log(1 - 1 / classes)) for k, way in enumerate(ways, right))

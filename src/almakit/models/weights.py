@@ -19,7 +19,7 @@ from ..data.hub import state_dict_of
 from ..errors import BadModel, Unavailable
 
 PREFIXES = ("", "module.", "model.", "module.model.", "net.", "network.")
-"""What training scripts leave in front of a network's keys."""
+"""Prefixes that training scripts add to a network's keys."""
 
 HARMLESS = ("num_batches_tracked", "sub_block1.", "attacker.", "normalizer.", "mean", "std", "mu", "sigma")
 """Parts of keys a checkpoint may hold that the architecture lacks: counters, unused branches, a normalisation that
@@ -43,7 +43,7 @@ def read(path: Path, *, trust: bool = False) -> dict[str, Tensor]:
         raise BadModel(f"{path} is a tar file of the kind torch wrote in 2017; load it with an old torch and save it.")
     try:
         content = torch.load(path, map_location="cpu", weights_only=not trust)
-    except Exception as error:  # a file that is no checkpoint fails in many ways
+    except Exception as error:  # an invalid checkpoint raises many kinds of errors
         if isinstance(error, pickle.UnpicklingError) and not trust:
             raise BadModel(
                 f"{path} holds more than tensors, and unpickling it would run code of its author; convert it to "
@@ -56,7 +56,7 @@ def read(path: Path, *, trust: bool = False) -> dict[str, Tensor]:
 
 
 def fit(network: nn.Module, state: Mapping[str, Tensor], name: str) -> None:
-    """Load the weights into the network, whatever prefix their keys carry; a missing or surplus weight is an error."""
+    """Load the weights into the network. Prefixes of keys are removed; a missing or additional weight is an error."""
     own = network.state_dict()
     needed = {key for key in own if not key.endswith("num_batches_tracked")}
     best = max(

@@ -25,8 +25,8 @@ MACHINE = ("almakit", "commit", "python", "torch", "processor", "cores", "thread
 
 @dataclass(frozen=True)
 class Entry:
-    """A cell on a network. Distances are None where infinite (nothing found for half of the images), ``paper`` None
-    where the paper has no such row."""
+    """The numbers of a cell for one network. An infinite distance is None; ``paper`` is None if the paper has no such
+    row."""
 
     dataset: str
     model: str
@@ -63,7 +63,7 @@ class Entry:
 
     @property
     def ratio(self) -> float | None:
-        """Our median over the paper's."""
+        """almakit's median divided by the paper's."""
         if self.median is None or self.paper is None or not self.paper.median:
             return None
         return self.median / self.paper.median
@@ -71,8 +71,8 @@ class Entry:
 
 @dataclass
 class Collected:
-    """Entries in the paper's order, their run folders with the number of images each is to have, and sentences about
-    what is not finished."""
+    """Entries in the paper's order, their run folders with the planned numbers of images, and messages about unfinished
+    cells."""
 
     entries: list[Entry] = field(default_factory=list)
     folders: dict[Path, int] = field(default_factory=dict)
@@ -82,10 +82,10 @@ class Collected:
 
 
 def collect(out: Path, dataset: str, first: Sequence[str] = ()) -> Collected:
-    """Every cell of the grid with a run folder below ``out``, whichever command made it; shards are joined.
+    """Every cell of the grid with a run folder below ``out``; shards are merged.
 
-    Of several folders of one cell on one network the one with the most records counts. Networks are in the order of
-    ``first``, then of the paper, then by name.
+    If a cell has several folders for one network, the one with the most records is used. Networks are ordered as in
+    ``first``, then as in the paper, then by name.
     """
     grid = {as_written_now(cell.text): cell for cell in cells(dataset)}
     runs: dict[tuple[str, str | None], list[Run]] = {}
@@ -137,7 +137,7 @@ def _other_dataset(data: str, dataset: str) -> bool:
 
 
 def entry_of(run: Run, cell: Cell, network: Network, folder: str) -> Entry:
-    """The numbers of a cell's run, which holds one attack."""
+    """The numbers of a cell's run, which has one attack."""
     summary = run.summary
     part, facts = summary["attacks"][0], summary["run"]
     return Entry(
@@ -154,7 +154,7 @@ def entry_of(run: Run, cell: Cell, network: Network, folder: str) -> Entry:
         backwards=part["backwards"]["mean"],
         seconds=part["seconds"]["per_image"],
         clean_accuracy=summary["clean_accuracy"]["value"],
-        # An older folder may hold an older text of the same attack.
+        # An older folder may contain an older text of the same attack.
         paper=published(network.name, run.spec.data, replace(run.attacks[0], text=cell.text)),
         complete=summary["complete"],
         seed=facts["seed"],

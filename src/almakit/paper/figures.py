@@ -19,14 +19,14 @@ from .grid import TITLES, measure_of
 COLUMN = 3.25
 """Inches of a column of the paper."""
 SMALL = {**STYLE, "font.size": 7, "axes.titlesize": 7, "legend.fontsize": 6.5, "lines.linewidth": 1.1}
-"""Letters that fit a column."""
+"""Font size that fits a column."""
 MAIN = {
     "mnist": (("smallcnn-trades", "crown-ibp"), ("l1", "l2")),
     "imagenet": (("resnet50", "resnet50-l2-at"), ("l1",)),
 }
 """The curves of the main text: networks side by side, distances below each other."""
 SHOWN = 0.98
-"""Up to which share of what the strongest attack finds an axis goes: the last images are far away and few."""
+"""The share of the strongest attack's successes that an axis shows, because the last images are few and far away."""
 
 
 def draw_curves(out: Path, runs: Path, entries: Sequence[Entry], kinds: Sequence[str] = ("pdf", "png")) -> list[Path]:
@@ -95,6 +95,6 @@ def verified(folder: Path) -> Array:
 
 
 def _reach(values: Array) -> float:
-    """How far an axis must go to show an attack's curve."""
+    """The axis limit for an attack's curve."""
     finite = values[np.isfinite(values)]
     return float(finite[math.floor(SHOWN * (len(finite) - 1))]) if len(finite) else 0.0

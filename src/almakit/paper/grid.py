@@ -1,4 +1,4 @@
-"""The paper's grid as values: which models, which attacks with which settings, at which budget. No torch here."""
+"""The paper's grid as values: models, attacks, settings and budgets. No torch here."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ COSTLY = tuple(row["attack"] for row in rows("attacks.csv") if row["costly"])
 
 @dataclass(frozen=True)
 class Cell:
-    """A line of the paper's tables: ``attack`` and ``budget`` as they are called there, ``text`` the attack of almakit
-    that stands for it."""
+    """A line of the paper's tables: ``attack`` and ``budget`` as named there, and almakit's attack as ``text``."""
 
     dataset: str
     distance: str
@@ -52,7 +51,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Network:
-    """A model of the paper: ``model`` as its tables call it, ``name`` in the zoo, ``label`` for print."""
+    """A model of the paper: ``model`` in its tables, ``name`` in the zoo, ``label`` in almakit's tables."""
 
     dataset: str
     model: str
@@ -71,7 +70,7 @@ def measure_of(distance: str) -> str:
 
 
 def name_of(distance: str) -> str:
-    """How the paper calls a distance."""
+    """The paper's name for a distance."""
     key = measure_of(distance)
     return DISTANCES[key].label if key in DISTANCES else distance
 
@@ -94,15 +93,15 @@ def network_of(dataset: str, uri: str) -> Network:
     name, at, file = uri.partition("@")
     known = next((network for network in networks(dataset) if network.name == name), None)
     if known is None:
-        # A file of the user's goes by its own name, wherever it lies; names of the zoo stay as they are.
+        # A user's file is named by its file name; names of the zoo are unchanged.
         short = name.rpartition("/")[2] + (f"@{PurePath(file).name}" if at else "")
         return Network(dataset, name.rpartition("/")[2], uri, short if name.startswith(("/", ".", "~")) else uri)
     return replace(known, name=uri, label=f"{known.label} ({PurePath(file).name})") if at else known
 
 
 def distinct(found: Sequence[Network]) -> list[Network]:
-    """The networks with labels of their own: the whole URI where two have the same, as two weights files of one name in
-    two folders do."""
+    """The networks with unique labels. Networks with equal labels, such as weights files with the same name in two
+    folders, are labelled by their full URI."""
     labels = [network.label for network in found]
     return [replace(network, label=network.name) if labels.count(network.label) > 1 else network for network in found]
 

@@ -1,4 +1,4 @@
-"""What `almakit reproduce` runs: the paper's grid on the available networks and images, one ordinary run per cell."""
+"""The plan of `almakit reproduce`: the paper's grid on the available networks and images, one ordinary run per cell."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Task:
 
 @dataclass
 class Plan:
-    """All tasks, and sentences about what is left out."""
+    """All tasks, and messages about cells that are left out."""
 
     settings: Settings
     tasks: list[Task] = field(default_factory=list)
@@ -110,7 +110,7 @@ def _networks(settings: Settings, skipped: list[str]) -> list[Network]:
     names = [network.name for network in paper]
     if own and not all("@" in network.name and network.name.partition("@")[0] in names for network in own):
         chosen = distinct(own)
-    else:  # weights of the user's replace those of the paper's networks of the same name
+    else:  # the user's weights replace those of the paper's network with the same name
         chosen = distinct([use for known in paper for use in _replaced(known, own)])
     found = []
     for network in chosen:
@@ -133,6 +133,6 @@ def _replaced(known: Network, own: Sequence[Network]) -> list[Network]:
 
 
 def _slug(network: Network) -> str:
-    """The folder of a network's runs; one outside the zoo carries a hash of its URI, so that two never share it."""
+    """The folder name of a network's runs. For a network outside the zoo it contains a hash of the URI."""
     name = re.sub(r"[^A-Za-z0-9]+", "-", network.model).strip("-").lower() or "model"
     return name if network.name in ZOO else f"{name}-{hashlib.sha256(network.name.encode()).hexdigest()[:8]}"

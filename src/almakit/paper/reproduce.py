@@ -1,4 +1,4 @@
-"""`almakit reproduce`: runs the paper's grid cell by cell and reports what its folders hold."""
+"""`almakit reproduce`: runs the paper's grid cell by cell and reports the results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .plan import Plan
 
 
 def run(made: Plan, progress: Progress | None = None, workers: int | str = "auto") -> None:
-    """Runs every cell of the plan in its own folder; cells that are finished are left as they are.
+    """Run every cell of the plan in its own folder; finished cells are not repeated.
 
     A cell that cannot be run (missing weights of LPIPS, a folder with other settings) is left out with a message.
 
@@ -70,8 +70,8 @@ def gather(made: Plan) -> Collected:
 
 
 def report(made: Plan, found: Collected, figures: bool = True) -> list[Path]:
-    """Writes ``report/`` in the output folder: the paper's tables with our numbers, its figures and the report of all
-    runs; returns the files, the page of tables first."""
+    """Write ``report/`` in the output folder: the paper's tables with almakit's numbers, its figures and the report of
+    all runs. Returns the files, the page of tables first."""
     out, entries = made.settings.out / "report", found.entries
     most = max(found.folders.values())
     complete = [folder for folder, count in found.folders.items() if count == most]
@@ -80,7 +80,7 @@ def report(made: Plan, found: Collected, figures: bool = True) -> list[Path]:
     written += write_report(fewer, out / "costly", with_figures=figures) if fewer else []
     pictures = draw_curves(out, made.settings.out, entries) if figures else []
     means, single = tables.geometric(entries), tables.by_model(entries)
-    compared = "and ours" if any(entry.paper for entry in entries) else "its attacks on other networks"
+    compared = "and almakit's" if any(entry.paper for entry in entries) else "its attacks on other networks"
     head = f"The paper's {made.settings.dataset} tables, {compared}"
     notes = [
         "Success and median are over all images: already wrong counts 0, nothing found infinite; – is a median that is "

@@ -15,7 +15,7 @@ from .grid import name_of
 
 SUMMARY = "geometric-mean"
 ROUNDING = (0.0005, 0.01, 0.01)
-"""What the rounding of printed figures explains: a share, a median absolutely, and a median relatively beside that."""
+"""Tolerances for the rounding of printed numbers: of a share, and of a median (absolute and relative)."""
 
 COLUMNS = (
     Column("distance", "Distance", shown="csv"),
@@ -74,8 +74,8 @@ def geometric(entries: Sequence[Entry]) -> list[Table]:
 
 
 def _mean_line(parts: Sequence[Entry]) -> Entry:
-    """The geometric means of one attack over models, and of its intervals' ends (as wide as they can be: the models see
-    the same images); the paper's only where it has all of them."""
+    """The geometric means of one attack over models and of the ends of its intervals (a conservative interval, because
+    the models share images); the paper's mean only if it has all models."""
     papers = [entry.paper for entry in parts if entry.paper is not None]
     means: dict[str, Any] = {name: _mean(getattr(entry, name) for entry in parts) for name in NUMBERS}
     paper = _mean_of(papers) if len(papers) == len(parts) else None
@@ -114,7 +114,7 @@ def own_mean(rows: dict[Key, Published], key: Key) -> Published:
 
 
 def contradicts(printed: Published, own: Published) -> bool:
-    """Whether a printed mean is not what its own rows give, by more than rounding."""
+    """Whether a printed mean differs from that of its rows by more than rounding."""
     share, absolute, relative = ROUNDING
     for one, other, allowed in (
         (printed.success, own.success, share),

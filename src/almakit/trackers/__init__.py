@@ -17,7 +17,7 @@ __all__ = ["Track", "get", "names"]
 
 Event = dict[str, Any]
 Track = Callable[[Event], None]
-"""Takes one event after the other; see ``base.py`` for what they hold."""
+"""A tracker: a function that receives events; ``base.py`` describes them."""
 
 
 def names() -> list[str]:

@@ -8,7 +8,7 @@ An event is a dict of plain values with a key ``event``:
   is infinite)
 * ``end``: ``ending`` and, if the run is complete, ``summary``: the contents of summary.json
 
-``attack`` is the attack's text and what is unusual in its threat model: ``ddn(steps=30), targeted, 8-bit``.
+``attack`` is the attack's text with the unusual parts of its threat model: ``ddn(steps=30), targeted, 8-bit``.
 
 An attack called from Python sends its trace without ``event``: ``step``, ``image`` (B,) and tensors
 (B,), of which the mean is kept.
@@ -29,12 +29,13 @@ Numbers = dict[str, float]
 
 
 class Tracker:
-    """Turns events into ``settings``, ``numbers`` and, at the end, pictures; a subclass writes them down."""
+    """Base class of named trackers: turns events into ``settings``, ``numbers`` and pictures, which a subclass
+    writes."""
 
     folder: str | None = None  # of the run
 
     def settings(self, values: dict[str, Any]) -> None:
-        """What a run was begun with."""
+        """Receive the settings of the run."""
 
     def numbers(self, values: Numbers, step: int) -> None:
         """Finite numbers by name, e.g. ``alma(distance=l2, steps=100)/fooled``."""
@@ -44,7 +45,7 @@ class Tracker:
         """A picture (PNG) of the finished run: ``robust accuracy``, ``adversarial images``."""
 
     def close(self) -> None:
-        """Everything is written."""
+        """Finish writing."""
 
     def __call__(self, event: dict[str, Any]) -> None:
         kind = event.get("event")
@@ -89,7 +90,7 @@ class Tracker:
             self.close()
 
     def _draw(self, folder: str) -> None:
-        """The report's figures of the run; numbers do not wait for them where matplotlib is missing."""
+        """The report's figures of the run; left out if matplotlib is not installed."""
         with tempfile.TemporaryDirectory() as place:
             found = subjects.load([folder])
             try:

@@ -1,4 +1,4 @@
-"""TensorBoard, MLflow and Weights & Biases, where they are installed, through the same events."""
+"""Trackers for TensorBoard, MLflow and Weights & Biases."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from .base import Numbers, Tracker
 
 
 class TensorBoard(Tracker):
-    """``tensorboard:<folder>``: event files that ``tensorboard --logdir <folder>`` shows; every event is flushed at
-    once."""
+    """``tensorboard:<folder>``: event files for ``tensorboard --logdir <folder>``, flushed after every event."""
 
     def __init__(self, folder: str):
         if not folder:
@@ -28,7 +27,7 @@ class TensorBoard(Tracker):
             ) from error
 
     def settings(self, values: dict[str, Any]) -> None:
-        """As text in the tab TEXT."""
+        """Show the settings as text in the tab TEXT."""
         self.writer.add_text("settings", "\n".join(f"    {name} = {value!r}" for name, value in values.items()), 0)
         self.writer.flush()
 
@@ -48,7 +47,7 @@ class TensorBoard(Tracker):
 
 
 class MLflow(Tracker):
-    """``mlflow:<experiment>``: parameters and metrics of an MLflow run, at whatever tracking URI MLflow is set to."""
+    """``mlflow:<experiment>``: parameters and metrics of an MLflow run, at MLflow's tracking URI."""
 
     def __init__(self, experiment: str):
         self.mlflow = optional("mlflow", "mlflow is not installed: pip install mlflow.")
@@ -83,7 +82,7 @@ class WandB(Tracker):
         self.run.config.update(values)
 
     def numbers(self, values: Numbers, step: int) -> None:
-        # Steps of W&B only grow, and ours start again with each attack: the step is a number like the others.
+        # W&B's step must increase, but an attack's steps start again at zero, so the step is logged as a number.
         self.run.log({**values, "step": step})
 
     def picture(self, name: str, file: Path) -> None:

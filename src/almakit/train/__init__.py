@@ -14,7 +14,7 @@ __all__ = ["Recipe", "Trained", "accuracy", "recipes", "save", "train", "train_i
 
 
 def __getattr__(name: str) -> Any:
-    # torch is imported when training is used and not with the package.
+    # torch is imported only when training is used.
     if name in __all__:
         return getattr(import_module(".recipe" if name in ("Recipe", "recipes") else ".loop", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

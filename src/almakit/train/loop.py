@@ -1,4 +1,4 @@
-"""The training loop: seeded, the same on every run; kinds of training differ in their objective alone."""
+"""The training loop, deterministic for a seed. Kinds of training differ only in their objective."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from .networks import settled
 from .recipe import Recipe
 
 MEASURED = 1000
-"""Test images that robustness is measured on."""
+"""Number of test images on which robustness is measured."""
 FORMAT = 1  # of checkpoints
 
 Trace = Callable[[dict[str, Any]], None]
-"""Called after every epoch with its line of the log."""
+"""Called after every epoch with its entry of the log."""
 BatchTrace = Callable[[int, int, float], None]
 """Called after every batch with its number, the number of batches, and its loss."""
 
@@ -60,14 +60,14 @@ def train(
     draws from its generator. The caller's random state is left unchanged.
 
     Args:
-        recipe: what is trained and how.
+        recipe: network, kind of training and settings.
         entry: describes a network that is not in the zoo.
         limit: number of training images, the first ones; None: all.
         test_limit: number of test images.
-        test: images to measure on in place of the test split.
+        test: images that replace the test split.
         trace: called after every epoch.
-        checkpoint: file that holds the state after every epoch. A training that finds its own file there resumes, to
-            the same weights bit for bit.
+        checkpoint: file for the state after every epoch. If it contains a state of the same training, the training
+            resumes and gives the same weights bit for bit.
         batch_trace: called after every batch.
     """
     recipe = settled(recipe, entry)
@@ -160,9 +160,9 @@ def train_into(
     batch_trace: BatchTrace | None = None,
     note: Callable[[str], None] = lambda sentence: None,
 ) -> tuple[Path, dict[str, Any] | None]:
-    """Trains into a folder, resuming a training that was stopped; returns the weights' path and the log, None where
-    the folder holds this very training already. ``note`` is called if a training is resumed. ``train`` describes the
-    other arguments."""
+    """Train into a folder, and resume an interrupted training. Returns the weights' path and the log, None if the
+    folder contains this training already. ``note`` is called if a training is resumed. See ``train`` for the other
+    arguments."""
     recipe = settled(recipe)
     weights = folder / f"{networks.stem_of(recipe.model)}.safetensors"
     if weights.is_file() and _is_log_of(weights.with_suffix(".json"), recipe, limit, test_limit):
@@ -255,7 +255,7 @@ def _weights(model: Classifier) -> dict[str, Tensor]:
 
 
 def _identity(recipe: Recipe, limit: int | None) -> str:
-    """What must be equal for a training to resume."""
+    """The values that must be equal to resume a training."""
     return json.dumps({"recipe": asdict(recipe), "limit": limit}, sort_keys=True)
 
 
@@ -272,7 +272,7 @@ def _read_checkpoint(path: Path | None, recipe: Recipe, limit: int | None) -> di
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
         matches = found["format"] == FORMAT and found["of"] == _identity(recipe, limit)
-    except Exception as error:  # torn files raise whatever the unpickler meets first
+    except Exception as error:  # incomplete files raise many kinds of errors
         raise BadInput(f"{path} is not a checkpoint of almakit train ({error}); delete it to begin again.") from error
     if not matches:
         raise BadInput(

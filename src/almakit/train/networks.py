@@ -95,7 +95,7 @@ def trainable(entry: Entry, x: Tensor, labels: Tensor) -> Classifier:
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             logits = network.eval()(x[:1])
-    except Exception as error:  # whatever a layer raises first
+    except Exception as error:  # a layer may raise any error
         raise BadInput(
             f"{entry.name} failed on an image of {' x '.join(map(str, x.shape[1:]))} with {type(error).__name__}: "
             f"{' '.join(str(error).split())[:200]}"
@@ -112,7 +112,7 @@ def trainable(entry: Entry, x: Tensor, labels: Tensor) -> Classifier:
 
 
 def check_labels(model: Classifier, name: str, labels: Tensor) -> None:
-    """Refuses ``labels`` (N,), or label maps (N, H, W), that the network has no classes for."""
+    """Raise an error if ``labels`` (N,), or label maps (N, H, W), contain classes that the network does not have."""
     labels = labels[labels != IGNORED] if labels.ndim == 3 else labels
     low, high = int(labels.min()), int(labels.max())
     if low < 0 or high >= (model.classes or 0):

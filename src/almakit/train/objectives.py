@@ -33,7 +33,7 @@ class Kind:
 
     Args:
         objective: options -> ``Objective``.
-        norm: the norm of its radius, None where it promises no robustness.
+        norm: the norm of its radius, None for training without robustness.
         certified: whether its robustness is measured with interval bounds too.
     """
 
@@ -192,8 +192,8 @@ KINDS = {
 }
 
 
-# The inner maximisation. The attacks of almakit return the nearest verified point; training needs the hardest point
-# near the image, whether it fools the network or not.
+# Inner maximisation. almakit's attacks return the nearest verified point; training needs the hardest point near the
+# image, whether it fools the network or not.
 
 
 def pgd_steps(

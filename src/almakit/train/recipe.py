@@ -35,7 +35,7 @@ class Recipe:
     Args:
         model: the network: its name in the zoo, or ``file.py:function``.
         kind: the kind of training, one of ``KINDS``; ``options`` are those of its objective.
-        shift: moves every training image by up to so many pixels in each direction, the border filled with zeros.
+        shift: largest random shift of a training image in each direction, in pixels; the border is filled with zeros.
         flip: mirrors half of the training images.
         data: training images other than the data set's own training split.
         channels_last: stores images channel by channel for each pixel, which is faster on CPUs and rounds differently.
@@ -63,7 +63,7 @@ class Recipe:
         return KINDS[self.kind]
 
     def check(self) -> None:
-        """Refuses settings that no training can use."""
+        """Raise an error for invalid settings."""
         known = self.training.options
         if unknown := [name for name in self.options if name not in known]:
             raise BadInput(

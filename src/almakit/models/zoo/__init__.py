@@ -1,7 +1,7 @@
 """The networks known by name: the table in ``zoo.toml``, architectures in ``architectures.py``, weights beside them.
 
-Weights lie in the package (``shipped``), come from ``almakit.data.fetch`` by the name in ``file`` (where their sources
-and sha256 stand), or are the user's own file: ``cifar10/wrn-28-10-carmon@checkpoint.pt``.
+Weights are part of the package (``shipped``), are fetched by ``almakit.data.fetch`` under the name ``file``, or are the
+user's own file: ``cifar10/wrn-28-10-carmon@checkpoint.pt``.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Entry:
         about: a one-line description.
         dataset: the data set it classifies.
         shape: of its images, (C, H, W).
-        accuracy: clean accuracy in percent on ``images`` images, which ``measured_on`` describes; ``stated_by`` says
-            who published it (None: our own log).
+        accuracy: clean accuracy in percent on ``images`` images, which ``measured_on`` describes; ``stated_by``: who
+            published it (None: measured by almakit).
         normalisation: means and standard deviations per channel, applied inside.
         file: the weights' name in ``data.fetch``.
         shipped: the weights' file in the package, with the sha256 of their tensors.
