@@ -29,6 +29,7 @@ lint: setup
 	$(BIN)/ruff format --check --quiet src tests benchmarks
 	$(BIN)/mypy
 	$(BIN)/pylint src/almakit
+	$(BIN)/python tests/docs/words.py
 
 # Lint, types and the tests of tests/fast.txt.
 check: lint
