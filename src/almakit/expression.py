@@ -44,8 +44,7 @@ WORDS: dict[str, bool | None] = {"true": True, "false": False, "none": None}
 
 
 def parse(text: str, what: str = "attack", example: str = "alma(distance=l2, steps=100)") -> Call:
-    """The call a text stands for; a bare name is a call with no settings. ``what`` it is and an ``example`` are for
-    errors."""
+    """Parse a text as a call; a name alone is a call without settings. ``what`` and ``example`` are used in errors."""
     parser = _Parser(text, what, example)
     value = parser.value()
     if parser.peek() is not None:

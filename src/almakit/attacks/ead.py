@@ -21,9 +21,9 @@ class EAD(Attack):
     """Minimises c max(0, margin(x')) + |x' - x|_2^2 + beta |x' - x|_1 in the box by FISTA, and searches the smallest c
     that succeeds.
 
-    Each step: x_k+1 = S_beta(y_k - eta grad(c hinge + |.|_2^2)(y_k)), y_k+1 = x_k+1 + k/(k+3) (x_k+1 - x_k). S_beta
-    shrinks changes by beta, the smaller ones to zero; eta falls as the square root of the remaining steps. Chen et al.,
-    *EAD: Elastic-Net Attacks to Deep Neural Networks via Adversarial Examples*, AAAI 2018, eq. 4, 5 and Algorithm 1.
+    Each step: x_k+1 = S_beta(y_k - eta grad(c hinge + |.|_2^2)(y_k)), y_k+1 = x_k+1 + k/(k+3) (x_k+1 - x_k). S_beta is
+    soft thresholding of the change by beta; eta falls as the square root of the remaining steps. Chen et al., *EAD:
+    Elastic-Net Attacks to Deep Neural Networks via Adversarial Examples*, AAAI 2018, eq. 4, 5 and Algorithm 1.
 
     Differences from the original: with ``abort_early`` each image stops separately, once its best objective no longer
     falls; y is projected into the box before the query and may be a success; the clean image's gradient is computed

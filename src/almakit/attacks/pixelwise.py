@@ -51,7 +51,7 @@ class Pixels:
         return self.logits.scatter(1, self.classes.unsqueeze(1), float("-inf")).amax(1)
 
     def open(self) -> Tensor:
-        """(B, P) the counted pixels that have not reached the goal: still of their class, or not yet of their
+        """(B, P) the counted pixels that do not reach the goal: those that have their label's class, or not their
         target's."""
         lead = (self.own - self.rival).detach()
         return self.counted & ((lead <= 0) if self.targeted else (lead >= 0))

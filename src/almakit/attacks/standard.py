@@ -147,7 +147,7 @@ class Standard(Ensemble):
         return () if self.epsilon is None else (self.epsilon,)
 
     def __call__(self, *arguments: Any, **options: Any) -> Result:
-        """As every attack. At a radius, an image makes no further queries once it is broken within it."""
+        """Run the evaluation like any attack. At a radius, an image makes no further queries once it is broken."""
         if self.epsilon is not None:
             options["stop_within"] = self.epsilon
         return super().__call__(*arguments, **options)

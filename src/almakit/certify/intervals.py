@@ -68,7 +68,8 @@ class Ball:
         return self.lower_bound_of(rows, centre, lower, upper, self.radius[images])
 
     def lower_bound_of(self, rows: Tensor, centre: Tensor, lower: Tensor, upper: Tensor, radius: Tensor) -> Tensor:
-        """``lower_bound`` for the pixels (P, n) the rows touch: values, interval ends and the radius (P,)."""
+        """``lower_bound`` for rows that involve only some pixels (P, n), given by values, interval ends and the radius
+        (P,)."""
         if self.norm == "linf":
             return (rows * ((upper + lower) / 2) - rows.abs() * ((upper - lower) / 2)).sum(1)
         limit = torch.where(rows > 0, centre - lower, upper - centre).clamp_min(0)

@@ -37,8 +37,8 @@ class Certifier:
     high: float = 1.0
 
     def own_rounding(self, x: Tensor) -> Tensor:
-        """(B,) by how much the margins of images ``x`` must exceed zero: ``OWN_ROUNDING`` of the largest logit; where
-        the model's logits differ from those of its steps by more, four times that difference.
+        """(B,) the amount by which the margins of images ``x`` must exceed zero: ``OWN_ROUNDING`` of the largest logit,
+        or four times the difference between the model's logits and those of its steps if that is larger.
 
         Raises an error if the model's logits differ from those of its steps.
         """

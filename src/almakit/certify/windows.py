@@ -23,8 +23,8 @@ class Window:
     corner: Tensor
 
     def axes(self, size: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
-        """Rows (P, h) and columns (P, w) of the image of ``size`` (C, H, W), moved inside, and which entries (P, 1, h,
-        w) needed no moving."""
+        """Row and column indices (P, h) and (P, w) of the window in an image of ``size`` (C, H, W), clamped to it, and
+        which entries (P, 1, h, w) lie inside it."""
         high, wide = (
             self.corner[:, axis, None] + torch.arange(self.rows.shape[2 + axis], device=self.rows.device)
             for axis in (0, 1)

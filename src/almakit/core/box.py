@@ -130,8 +130,8 @@ class Box:
         return float(spacing[0]) if float((number - number.round()).abs().max()) <= NEAR_GRID else 0.0
 
     def around(self, x: Tensor) -> Box:
-        """This box for the inputs ``x`` (B, ...): per-value bounds in their shape, precision and device, and values
-        that cannot change in the mask. Raises ``BadInput`` if the shapes do not fit."""
+        """The box for the inputs ``x`` (B, ...), with bounds in their shape, precision and device; values that cannot
+        change are added to the mask. Raises ``BadInput`` if the shapes do not fit."""
         box = self
         if self._each:
             lo, hi = (_shaped(name, getattr(self, name), x).to(x.dtype) for name in ("lo", "hi"))

@@ -53,7 +53,7 @@ class _Reference:
         self.double_level = 2 * self.level.square() + _C1
 
     def terms(self, step: Tensor) -> _Terms:
-        """A and B of ``step`` = y - x (B, C, H, W), and what their gradient needs."""
+        """A and B for ``step`` = y - x (B, C, H, W), and values for their gradient."""
         shift = step.mean((2, 3), keepdim=True)
         local = step - shift
         local_mean = blur(local)

@@ -280,7 +280,7 @@ def soft_minimum(values: Tensor, temperature: Tensor) -> Tensor:
 
 
 def spread_of(values: Tensor, otherwise: Tensor) -> Tensor:
-    """(B,) the standard deviation of ``values`` (B, N); ``otherwise`` (B,) where there is one only."""
+    """(B,) the standard deviation of ``values`` (B, N), or ``otherwise`` (B,) if N is 1."""
     return deviation(values.detach()) if values.shape[1] > 1 else otherwise
 
 

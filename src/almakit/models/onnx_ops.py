@@ -71,8 +71,8 @@ def _conv(node: Node, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> 
 def _pool_frame(
     node: Node, x: Tensor, fill: float, beyond: float | None = None
 ) -> tuple[Tensor, list[int], list[int], list[int]]:
-    """The input with its padding filled in (and what a ceiling adds at the end, with ``beyond``): then every pooling is
-    one without padding."""
+    """The padded input of a pooling, with the border that ``ceil_mode`` adds if ``beyond``, so that the pooling itself
+    needs no padding."""
     kernel = list(node.get("kernel_shape"))
     strides, dilations, pads = _windows(node, x, kernel)
     n, added = len(kernel), [0] * len(kernel)

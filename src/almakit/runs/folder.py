@@ -263,7 +263,7 @@ class RunFolder:
         return ChunkKey(ATTACK, record.attack, self.image[record.image].chunk, record.round), record.slot
 
     def _rows(self, name: str, places: Iterable[tuple[ChunkKey, int]]) -> Array:
-        """One row each of the tensors ``name`` in the files of chunks."""
+        """Selected rows of the tensor ``name`` in the chunks' files."""
         chunks, loaded, found = {row.key: row for row in self.chunks}, {}, []
         for key, row in places:
             if key not in loaded:
