@@ -80,14 +80,15 @@ class ALMA(Attack):
         mu, rho = x.new_full((size,), self.mu), x.new_full((size,), self.rho)
         first_success = x.new_full((size,), float(self.steps))
         last_checked = rate = x.new_zeros(size)
+        one = x.new_ones(())
         # Results are written into preallocated memory: on a CPU, allocating memory costs more than the arithmetic done
         # in it.
         point, gradient, work = x.clone(), torch.empty_like(x), torch.empty_like(x)
         query = problem.start()
         for step in range(self.steps - 1):
             d, d_slope = goal.constraint_and_slope(query.values, query.margin, query.tolerance, query.largest)
-            d = d if query.all_valid else torch.where(query.valid, d, 1.0)
-            first_success = torch.where(query.success & (first_success == self.steps), float(step), first_success)
+            d = d if query.all_valid else torch.where(query.valid, d, one)
+            first_success = torch.where(query.success, first_success.clamp(max=step), first_success)
 
             if step == 0:
                 last_checked = d

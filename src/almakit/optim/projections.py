@@ -130,7 +130,7 @@ def onto_ball(z: Tensor, radius: Tensor, low: Tensor, high: Tensor, norm: float)
     shape, z, low, high = z.shape, z.flatten(1), low.flatten(1), high.flatten(1)
     radius = radius.unsqueeze(1)
     if norm == float("inf"):
-        d = clip(z, torch.maximum(low, -radius), torch.minimum(high, radius))
+        d = clip(clip(z, -radius, radius), low, high)
     elif norm == 0:
         inside = clip(z, low, high)
         d = _keep_largest(inside, z.square() - (z - inside).square(), radius)
