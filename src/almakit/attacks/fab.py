@@ -154,7 +154,7 @@ def _secant(problem: Problem, lead: Tensor, forwards: int) -> None:
     falsi."""
     assert problem.clean_logits is not None
     delta = problem.best_point - problem.x
-    tolerance = 1.5 * problem.tolerance(problem.clean_logits)
+    tolerance = 1.5 * problem.goal.tolerance(problem.clean_logits, problem.oracle.precision)
     near, far = torch.zeros_like(lead), torch.ones_like(lead)
     above, below = problem.goal.margin(problem.clean_logits) + tolerance, lead + tolerance
     with problem.round():

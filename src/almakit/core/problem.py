@@ -279,17 +279,6 @@ class Problem:
         return self.counts.of(self.counts.backwards)
 
     @property
-    def attached(self) -> Tensor:
-        """(B,) forward passes that were made for a gradient."""
-        return self.counts.of(self.counts.attached)
-
-    @property
-    def distance_gradients(self) -> Tensor:
-        """(B,) gradients of the distance that each image took; lp norms, whose gradient is a formula, are not
-        counted."""
-        return self.counts.of(self.counts.distance_gradients)
-
-    @property
     def history(self) -> Tensor:
         """(B, 5) the best distance of each image after 10, 30, 100, 300 and 1000 forwards; the last one if it has had
         fewer."""
@@ -300,10 +289,6 @@ class Problem:
         """(B,) whether the model has returned logits that are not finite."""
         self._settle()
         return self._broken
-
-    def tolerance(self, logits: Tensor) -> Tensor:
-        """(B,) how far below zero the margin of ``logits`` (B, K) must be for a success."""
-        return self.goal.tolerance(logits, self.oracle.precision)
 
     def why(self, index: int) -> str:
         """The reason why an image has no success."""
@@ -742,7 +727,8 @@ class Problem:
 
 class Counts:
     """Counts of the passes of each image: ``forwards``, ``backwards`` and ``attached`` (forwards made for a gradient),
-    at most ``budget`` each, and ``distance_gradients``. A count is a number while it is equal for all images, otherwise
+    at most ``budget`` each, and ``distance_gradients`` (not counted for lp norms,
+    whose gradient is a formula). A count is a number while it is equal for all images, otherwise
     a tensor (B,).
 
     ``owners`` (R,) are the images of the rows of a pass, which may repeat; None: each image once, in order. An image

@@ -195,9 +195,9 @@ class Batch:
                 distance = torch.where(found, attack.measure(x[todo], adversarials[todo]), distance)
             distances[todo], course[todo] = distance, problem.history
             forwards[todo], backwards[todo] = problem.forwards * passes, problem.backwards * passes
-            surrogate[todo] = problem.attached * passes
+            surrogate[todo] = problem.counts.of(problem.counts.attached) * passes
             if gradients is not None:
-                gradients[todo] = problem.distance_gradients
+                gradients[todo] = problem.counts.of(problem.counts.distance_gradients)
             broken = problem.broken
             for index, note in problem.notes.items():
                 reasons[int(todo[index])] = note
