@@ -103,6 +103,14 @@ ROWS = {
         "≤ 1.05",
         _rows("against_bare", "alma(distance=l1, steps={steps})", "mnist/smallcnn", 30),
     ),
+    **{
+        f"bare-smallcnn-{name}": Row(
+            f"{title}, SmallCNN, against bare passes",
+            "≤ 1.05",
+            _rows("against_bare", f"{name}({'distance=l2, ' * (name == 'fmn')}steps={{steps}})", "mnist/smallcnn", 30),
+        )
+        for name, title in (("ddn", "DDN"), ("fmn", "FMN ℓ2"))
+    },
     "bare-resnet20": Row(
         "ALMA ℓ2, ResNet-20, against bare passes", "≤ 1.05", _rows("against_bare", L2, "cifar10/resnet20", 10)
     ),
