@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
-from scipy.optimize import linprog, nnls
+from scipy.optimize import linprog, minimize, nnls
 from torch import Tensor
+
+Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 
 class Linear:
@@ -134,3 +138,30 @@ def to_polytope(image: Tensor, weight: Tensor, bias: Tensor, target: int, norm: 
         return float("inf")
     rest = system @ weights - wanted
     return float(np.linalg.norm(rest[:n] / rest[n]))
+
+
+def shortest(w: Array, need: float, low: Array, high: Array, norm: float) -> float:
+    """min |d| with w.d >= need and low <= d <= high, by general solvers."""
+    n = len(w)
+    if norm == 2:
+        start = np.where(w > 0, high, low)
+        answer = minimize(
+            lambda d: d @ d,
+            start * need / (w @ start),
+            jac=lambda d: 2 * d,
+            method="SLSQP",
+            bounds=list(zip(low, high, strict=True)),
+            constraints=[{"type": "ineq", "fun": lambda d: w @ d - need, "jac": lambda d: w}],
+            options={"ftol": 1e-14, "maxiter": 500},
+        )
+        return float(np.sqrt(answer.fun))
+    count = n if norm == 1 else 1
+    spread = np.eye(n) if norm == 1 else np.ones((n, 1))
+    rows = [np.hstack([np.eye(n), -spread]), np.hstack([-np.eye(n), -spread]), np.hstack([-w, np.zeros(count)])[None]]
+    answer = linprog(
+        np.concatenate([np.zeros(n), np.ones(count)]),
+        A_ub=np.vstack(rows),
+        b_ub=np.concatenate([np.zeros(2 * n), [-need]]),
+        bounds=[*zip(low, high, strict=True), *[(0, None)] * count],
+    )
+    return float(answer.fun) if answer.status == 0 else math.inf

@@ -5,45 +5,15 @@ from __future__ import annotations
 import itertools
 import math
 
-import numpy as np
 import pytest
 import torch
-from closed_form.linear import Linear
-from scipy.optimize import linprog, minimize
+from closed_form.linear import Linear, shortest
 from torch import Tensor
 
 import almakit
 from almakit import Box
 
 NORMS = {"l1": 1.0, "l2": 2.0, "linf": math.inf}
-Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
-
-
-def shortest(w: Array, need: float, low: Array, high: Array, norm: float) -> float:
-    """min |d| with w.d >= need and low <= d <= high, by general solvers."""
-    n = len(w)
-    if norm == 2:
-        start = np.where(w > 0, high, low)
-        answer = minimize(
-            lambda d: d @ d,
-            start * need / (w @ start),
-            jac=lambda d: 2 * d,
-            method="SLSQP",
-            bounds=list(zip(low, high, strict=True)),
-            constraints=[{"type": "ineq", "fun": lambda d: w @ d - need, "jac": lambda d: w}],
-            options={"ftol": 1e-14, "maxiter": 500},
-        )
-        return float(np.sqrt(answer.fun))
-    count = n if norm == 1 else 1
-    spread = np.eye(n) if norm == 1 else np.ones((n, 1))
-    rows = [np.hstack([np.eye(n), -spread]), np.hstack([-np.eye(n), -spread]), np.hstack([-w, np.zeros(count)])[None]]
-    answer = linprog(
-        np.concatenate([np.zeros(n), np.ones(count)]),
-        A_ub=np.vstack(rows),
-        b_ub=np.concatenate([np.zeros(2 * n), [-need]]),
-        bounds=[*zip(low, high, strict=True), *[(0, None)] * count],
-    )
-    return float(answer.fun)
 
 
 def vectors(seed: int, features: int, batch: int) -> tuple[Linear, Tensor, Tensor, Tensor, Tensor]:

@@ -7,39 +7,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from closed_form.linear import Linear, random_problem, smallest, to_halfspace, to_polytope
-from scipy.optimize import LinearConstraint, linprog, minimize
+from closed_form.linear import Linear, random_problem, shortest, smallest, to_halfspace, to_polytope
+from scipy.optimize import LinearConstraint, minimize
 
 NORMS = [1.0, 2.0, math.inf]
-
-
-def solved(image: np.ndarray, w: np.ndarray, need: float, norm: float) -> float:
-    """min |d| with w.d >= need in the box, by a general solver written another way than the closed forms."""
-    n = len(image)
-    if norm == 2:
-        start = np.where(w > 0, 1 - image, -image)
-        start = start * min(1.0, 1.001 * need / (w @ start))
-        answer = minimize(
-            lambda d: d @ d,
-            start,
-            jac=lambda d: 2 * d,
-            method="SLSQP",
-            bounds=list(zip(-image, 1 - image, strict=True)),
-            constraints=[{"type": "ineq", "fun": lambda d: w @ d - need, "jac": lambda d: w}],
-            options={"ftol": 1e-14, "maxiter": 500},
-        )
-        return float(np.sqrt(answer.fun))
-    # Variables d and t: minimise the sum of t (l1) or one t (linf) with -t <= d <= t.
-    count = n if norm == 1 else 1
-    spread = np.eye(n) if norm == 1 else np.ones((n, 1))
-    rows = [np.hstack([np.eye(n), -spread]), np.hstack([-np.eye(n), -spread]), np.hstack([-w, np.zeros(count)])[None]]
-    answer = linprog(
-        np.concatenate([np.zeros(n), np.ones(count)]),
-        A_ub=np.vstack(rows),
-        b_ub=np.concatenate([np.zeros(2 * n), [-need]]),
-        bounds=[*zip(-image, 1 - image, strict=True), *[(0, None)] * count],
-    )
-    return float(answer.fun) if answer.status == 0 else math.inf
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -51,7 +22,7 @@ def test_the_closed_forms_are_what_solvers_find(norm: float) -> None:
         # From easy needs, where the box is far, to almost all that the box allows.
         need = reach * (0.02, 0.3, 0.7, 0.98)[trial % 4]
         exact = to_halfspace(torch.from_numpy(image), torch.from_numpy(w), need, norm)
-        assert exact == pytest.approx(solved(image, w, need, norm), rel=1e-5)
+        assert exact == pytest.approx(shortest(w, need, -image, 1 - image, norm), rel=1e-5)
     assert to_halfspace(torch.from_numpy(image), torch.from_numpy(w), 1.01 * reach, norm) == math.inf
     assert to_halfspace(torch.from_numpy(image), torch.from_numpy(w), -0.1, norm) == 0
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from almakit import ALMA, FMN, Ensemble, SoftWalk
 from almakit.core import Attack, Problem
-from almakit.core.problem import MARKS, Counts, History, Limits
+from almakit.core.problem import MARKS
 from almakit.errors import BadInput
 
 INFINITE = float("inf")
@@ -157,16 +157,3 @@ def test_tolerances_that_make_no_sense_are_refused() -> None:
     with pytest.raises(BadInput, match="settings do not say how much it spends: give budget="):
         Onlooker()(Halfspace(), x, labels, tolerance=0.01)
     assert len(Onlooker()(Halfspace(), x, labels, tolerance=0.01, budget=40)) == 2
-
-
-def test_between_two_marks_nothing_is_due_while_all_images_go_along() -> None:
-    history, counts = History(torch.zeros(3, 1), Limits()), Counts(3, torch.device("cpu"), None)
-    for _ in range(10):
-        counts.count_forward(None, True)
-        assert not history.due(counts)
-    counts.count_forward(None, True)
-    assert history.due(counts)
-    history.passed(counts, torch.full((3,), 0.1))
-    assert history.values[:, 0].tolist() == pytest.approx([0.1] * 3) and bool(history.values[:, 1:].isnan().all())
-    counts.count_forward(torch.tensor([1]), True)
-    assert counts.of(counts.forwards).tolist() == [11, 12, 11] and history.due(counts)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from almakit.core import Box, ClassGoal, Exhausted, Problem
 from almakit.core.oracle import Oracle
-from almakit.core.problem import Limits, occurrence
+from almakit.core.problem import Limits
 from almakit.core.random import ImageRandom
 from almakit.distances.base import resolve
 from almakit.errors import BadModel
@@ -278,8 +278,3 @@ def test_a_trace_gets_copies() -> None:
     problem.record(3, value=value)
     value.zero_()
     assert notes[0]["step"] == 3 and notes[0]["value"].tolist() == [1.0] * 4
-
-
-def test_occurrence_counts_earlier_entries() -> None:
-    assert occurrence(torch.tensor([3, 1, 3, 3, 0, 1])).tolist() == [0, 0, 1, 2, 0, 1]
-    assert occurrence(torch.zeros(0, dtype=torch.long)).tolist() == []

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from almakit import ALMA, attacks
 from almakit.core.attack import default_batch_size
 from almakit.optim.steps import first_step
-from almakit.tensors import choose, largest_entry
 
 SHAPE = (3, 6, 6)
 X = torch.rand(9, *SHAPE, generator=torch.Generator().manual_seed(0))
@@ -99,21 +98,6 @@ def test_flat_models_are_left_without_looking(without_looking: None) -> None:
 
 
 # Small pieces.
-
-
-def test_choose_agrees_with_where() -> None:
-    a, b = X, X.flip(0)
-    for marks in (torch.zeros(9, dtype=torch.bool), torch.ones(9, dtype=torch.bool), torch.arange(9) % 3 == 0):
-        expected = torch.where(marks[:, None, None, None], a, b)
-        assert torch.equal(choose(marks, a, b, True), expected) and torch.equal(choose(marks, a, b, False), expected)
-
-
-def test_largest_entry_is_that_of_absolute_values() -> None:
-    values = torch.randn(5, 3, 4, generator=torch.Generator().manual_seed(0))
-    values[3] = 0
-    values[4, 0, 0] = float("nan")
-    found, expected = largest_entry(values), values.abs().flatten(1).amax(1)
-    assert torch.equal(found[:4], expected[:4]) and bool(found[4].isnan())
 
 
 @pytest.mark.parametrize("wanted", [1e-7, 1e-3, 0.3, 4.0, 1e9])
