@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..tensors import cheap_sync, largest_entry, per_image
+from ..tensors import largest_entry, per_image
 from .base import Bound, Distance
 
 
@@ -39,10 +39,6 @@ def _largest(delta: Tensor) -> Tensor:
 class _L2Bound(Bound):
     def __call__(self, y: Tensor) -> Tensor:
         delta = (y - self.x).flatten(1)
-        if not delta.requires_grad and not cheap_sync(delta.device):
-            # One kernel; squares of differences below 1e-19 underflow there.
-            length: Tensor = torch.linalg.vector_norm(delta, dim=1)
-            return length
         scale = _largest(delta)
         if not delta.requires_grad:
             # The new difference is overwritten, because on a CPU allocating memory is the most expensive part.
@@ -54,10 +50,6 @@ class _L2Bound(Bound):
 
     def value_and_grad(self, y: Tensor) -> tuple[Tensor, Tensor]:
         unit = (y.detach() - self.x).flatten(1)
-        if not cheap_sync(unit.device):
-            value = torch.linalg.vector_norm(unit, dim=1)
-            # Where all is zero, so is the gradient.
-            return value, unit.div_(value.clamp(min=torch.finfo(unit.dtype).tiny).unsqueeze(1)).view_as(y)
         scale = _largest(unit)
         unit.div_(scale)
         length = torch.linalg.vector_norm(unit, dim=1, keepdim=True)
