@@ -55,7 +55,7 @@ def test_one_boundary_in_1000_steps(distance: str, shape: tuple[int, ...]) -> No
     assert int(far.sum()) >= 3 and bool((ratio[far] <= PROMISED[distance, 1000]).all()), ratio[far]
 
 
-@pytest.mark.parametrize("classes", [3, 10])
+@pytest.mark.parametrize("classes", [pytest.param(3, marks=pytest.mark.slow), 10])
 @pytest.mark.parametrize(("distance", "steps"), PROMISED)
 def test_many_boundaries_in_the_median(distance: str, steps: int, classes: int) -> None:
     pooled = []

@@ -31,7 +31,18 @@ def test_every_attack_has_its_ratios_on_record(name: str) -> None:
     assert set(RATIOS.get(name, {})) == wanted, f"measure {name} and write its ratios into tests/closed_form/ratios.py"
 
 
-@pytest.mark.parametrize(("name", "distance"), [(name, distance) for name, held in RATIOS.items() for distance in held])
+# Ten seconds or more each.
+LONG = {"alma-prox", "cw", "ead", "search", "square", "strattack"}
+
+
+@pytest.mark.parametrize(
+    ("name", "distance"),
+    [
+        pytest.param(name, distance, marks=[pytest.mark.slow] if name in LONG else [])
+        for name, held in RATIOS.items()
+        for distance in held
+    ],
+)
 def test_ratios_are_held(name: str, distance: str) -> None:
     found = ratios(text_of(name, distance), distance)
     worst, median = RATIOS[name][distance]

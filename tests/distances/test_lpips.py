@@ -135,7 +135,11 @@ def test_weights_are_read_once_and_frozen() -> None:
     )
 
 
-@pytest.mark.parametrize("size", [31, 32, 33, 34, 35, (31, 64), (63, 70), 72], ids=str)
+@pytest.mark.parametrize(
+    "size",
+    [31, 33, 35, 72, *(pytest.param(size, marks=pytest.mark.slow) for size in (32, 34, (31, 64), (63, 70)))],
+    ids=str,
+)
 @pytest.mark.parametrize("name", ["lpips", "lpips-learned"])
 def test_the_closed_form_gradient_is_that_of_the_graph(name: str, size: int | tuple[int, int]) -> None:
     """Over the sizes where blocks of the first convolution are cut or filled up, and where small maps go through dense

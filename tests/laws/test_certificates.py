@@ -57,7 +57,7 @@ OTHER_NORMS = {
 
 
 @pytest.mark.parametrize("norm", OTHER_NORMS)
-@pytest.mark.parametrize("name", [NAME, "mnist/mlp-2x100"])
+@pytest.mark.parametrize("name", [pytest.param(NAME, marks=pytest.mark.slow), "mnist/mlp-2x100"])
 def test_no_attack_succeeds_below_a_radius_in_other_norms(norm: str, name: str) -> None:
     model = models.load(name)
     x, labels = data.load("mnist", limit=3).tensors()
