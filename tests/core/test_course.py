@@ -128,7 +128,7 @@ def test_a_stop_is_kept_when_images_are_called_again_and_saves_what_it_says() ->
     from almakit.data import load
 
     model = models.load("mnist/smallcnn-tiny")
-    x, labels = load("mnist-demo", limit=5).tensors()
+    x, labels = load("mnist-demo", limit=12).tensors()
     calls = 0
 
     def counted(images: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ OPERATORS = {
     "FMN l2": 139,
     "APGD linf": 149,
     "B&B l2": 203,
-    "soft walk l2": 310,
+    "soft walk l2": 311,
     "soft walk linf": 315,
     "soft walk l1": 478,
 }
