@@ -26,8 +26,8 @@ from packaging.requirements import Requirement
 pytestmark = pytest.mark.slow
 GUIDES = ["README", "guide-defence", "guide-compare", "guide-own", "guide-large", "report"]
 NOT_THERE = ("foolbox:",)
-"""What the pages use and ``almakit[cli,report]`` does not bring: the answer must be a sentence that says what to
-install."""
+"""Used by the pages and not installed by ``almakit[cli,report,trackers]``: the answer must be a message that says what
+to install."""
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ def walk(page: str, home: Path, programs: Path) -> None:
             lines.append(block.body)
         else:
             lines += [f"typed({command!r})" for command in block.commands() if command.startswith("almakit ")]
-    script = home / "walk.py"
+    script = home / "follow_page.py"
     script.write_text(
         "\n".join([lines[0], TYPED.format(almakit=str(programs / "almakit"), absent=NOT_THERE), *lines[1:]])
     )
@@ -137,7 +137,7 @@ def typed(command):
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Path:
-    return environment(tmp_path_factory.mktemp("fresh"), wheel, "cli,report")
+    return environment(tmp_path_factory.mktemp("fresh"), wheel, "cli,report,trackers")
 
 
 def test_the_environment_is_what_it_claims(programs: Path, tmp_path: Path) -> None:
