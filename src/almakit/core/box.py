@@ -32,7 +32,7 @@ class Box:
         lo: smallest value, a number or a tensor that broadcasts to the shape of one input. A value with lo = hi does
             not change.
         hi: largest value, likewise.
-        bits: number of bits of an image grid with 2**bits levels from lo to hi; None for no grid.
+        bits: number of bits of an image grid with 2^bits levels from lo to hi; None for no grid.
         mask: boolean, true for values that may change, of the shape of one input or of the batch (B, ...).
         step: spacing of a grid lo + n step, likewise a number or a tensor; 1 keeps integers, 0 is no grid.
 

@@ -43,7 +43,7 @@ class Bound:
 class Distance:
     """A function D(x, y) >= 0 of image pairs in [0, 1], zero at y = x, one number per image.
 
-    ``norm`` is p for the lp norms and None otherwise. ``degree`` is how D grows near zero: D(x, x + t d) ~ t**degree.
+    ``norm`` is p for the lp norms and None otherwise. ``degree`` is how D grows near zero: D(x, x + t d) ~ t^degree.
     ``first_step`` contains ALMA's starting distance epsilon in the paper and in the authors' scripts.
     """
 

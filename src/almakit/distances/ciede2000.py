@@ -43,11 +43,11 @@ class _CIEDE2000Bound(Bound):
 class CIEDE2000(Distance):
     """The l2 norm over pixels of the CIEDE2000 colour difference between sRGB images, D65 white.
 
-        D(x, y) = sqrt(sum over pixels of dE00(Lab(x), Lab(y))**2); sRGB is linearised first. Colour difference: Sharma,
-        Wu, Dalal 2005; image value: Zhao, Liu, Larson 2020. Equal to scikit-image's ``rgb2lab`` and
-        ``deltaE_ciede2000``. The ALMA paper's own figures use another scaling of XYZ: ``ciede2000-paper``. dE00 itself
-        jumps where two hues are opposite; the gradient is that of one side. Where x is a saturated
-    blue and y turns grey, dE00 has a root of y's chroma and so a steep gradient; it stays finite.
+    D(x, y) = sqrt(sum over pixels of dE00(Lab(x), Lab(y))^2); sRGB is linearised first. Colour difference: Sharma, Wu,
+    Dalal 2005; image value: Zhao, Liu, Larson 2020. Equal to scikit-image's ``rgb2lab`` and ``deltaE_ciede2000``. The
+    ALMA paper's own numbers use another scaling of XYZ: ``ciede2000-paper``. dE00 itself jumps where two hues are
+    opposite; the gradient is that of one side. Where x is a saturated blue and y turns grey, dE00 has a root of y's
+    chroma and so a steep gradient; it stays finite.
     """
 
     name, degree, about = "ciede2000", 1, "l2 norm over pixels of the CIEDE2000 colour difference (sRGB, D65)"

@@ -220,7 +220,7 @@ class _LPIPSBound(Bound):
 class LPIPS(Distance):
     """The paper's LPIPS: the l2 norm between normalised AlexNet features, unweighted.
 
-    D(x, y) = sqrt(sum over the five ReLU outputs l of the mean over places of |phi_l(x) - phi_l(y)|**2), phi_l of unit
+    D(x, y) = sqrt(sum over the five ReLU outputs l of the mean over places of |phi_l(x) - phi_l(y)|^2), phi_l of unit
     length over channels; input normalised with ImageNet's mean and standard deviation (Laidlaw, Singla, Feizi 2021,
     section 3; Zhang et al. 2018). This is another number than the ``lpips`` package's, which is ``lpips-learned``.
     """
@@ -267,7 +267,7 @@ class LPIPSLearned(LPIPS):
     """Zhang's learned LPIPS, version 0.1, AlexNet: squared differences of normalised features under non-negative linear
     heads.
 
-    D(x, y) = sum over layers l of the mean over places of sum over channels c of w_lc (phi_lc(x) - phi_lc(y))**2
+    D(x, y) = sum over layers l of the mean over places of sum over channels c of w_lc (phi_lc(x) - phi_lc(y))^2
     (Zhang, Isola, Efros, Shechtman, Wang 2018, eq. 1). Equal to the ``lpips`` package on its inputs 2x - 1; it grows
     with the square of a small perturbation.
     """

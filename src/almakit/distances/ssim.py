@@ -107,8 +107,8 @@ class _SSIMBound(Bound):
 class SSIM(Distance):
     """1 - SSIM, averaged over windows and channels.
 
-    SSIM = mean of (2 mu1 mu2 + c1)(2 s12 + c2) / ((mu1**2 + mu2**2 + c1)(s1**2 + s2**2 + c2)), Gaussian window 11 x 11
-    with sigma 1.5, c1 = 0.01**2, c2 = 0.03**2, only windows that lie inside the image (Wang, Bovik, Sheikh, Simoncelli
+    SSIM = mean of (2 mu1 mu2 + c1)(2 s12 + c2) / ((mu1^2 + mu2^2 + c1)(s1^2 + s2^2 + c2)), Gaussian window 11 x 11
+    with sigma 1.5, c1 = 0.01^2, c2 = 0.03^2, only windows that lie inside the image (Wang, Bovik, Sheikh, Simoncelli
     2004, eq. 13); colour images: the mean over channels. Equal to scikit-image's ``structural_similarity`` with
     ``gaussian_weights`` and without ``use_sample_covariance``.
     """
@@ -167,7 +167,7 @@ def _halve(images: Tensor) -> Tensor:
 class MSSSIM(SSIM):
     """1 - MS-SSIM over five scales, averaged over channels.
 
-    MS-SSIM = l_5**w_5 * product over j of cs_j**w_j with the means of luminance and contrast-structure at scale j, each
+    MS-SSIM = l_5^w_5 * product over j of cs_j^w_j with the means of luminance and contrast-structure at scale j, each
     scale half the one before, w = (.0448, .2856, .3001, .2363, .1333) (Wang, Simoncelli, Bovik 2003, eq. 7). Computed
     as -expm1(sum w_j log1p(-(1 - cs_j))), so that small losses keep their digits. A negative mean cs_j counts as zero:
     the loss is then 1, with zero gradient.
