@@ -132,7 +132,8 @@ class Reader:
                 subprocess.run(["bash", "-n"], input=block.body, text=True, check=True)
             for command in block.commands():
                 if block.kind == "bash":
-                    for inner in re.findall(r"almakit (?:run|merge|report)[^&;|]*", command):
+                    values = re.sub(r"\$\w+", "0", command)  # of the shell's variables
+                    for inner in re.findall(r"almakit (?:run|merge|report)[^&;|]*", values):
                         parse(inner.strip() if inner.count('"') % 2 == 0 else inner[: inner.rindex('"')])
                 elif parse(command)[0] == "almakit" and not block.needs:
                     # 4: done, and something was not found for an image, which a small example need not.

@@ -130,6 +130,6 @@ def test_the_page_of_all_flags_lists_them() -> None:
         assert f"### {verb}\n" in text
         for action in parser_of(verb, add_help=False)._actions:
             assert action.help == SUPPRESS or all(
-                f"`{flag}" in text or f", {flag}" in text for flag in action.option_strings
+                f"<code>{flag}" in text or f", {flag}" in text for flag in action.option_strings
             )
     assert SUPPRESS not in text and "<!-- every command -->" in (DOCS / "cli.md").read_text()
