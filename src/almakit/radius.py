@@ -31,6 +31,16 @@ def number(value: float | str, name: str = "epsilon") -> float:
     return found
 
 
+def readable(epsilon: float, distance: str) -> str:
+    """A radius as text: 8/255 for l-infinity, otherwise a short number."""
+    whole = round(255 * epsilon)
+    return (
+        f"{whole}/255"
+        if distance == "linf" and whole and abs(255 * epsilon - whole) < 1e-4 and whole % 51
+        else f"{epsilon:.6g}"
+    )
+
+
 def same(one: float, other: float) -> bool:
     """Whether two numbers are the same radius."""
     return math.isclose(one, other, rel_tol=TOLERANCE)

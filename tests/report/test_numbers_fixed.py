@@ -13,8 +13,8 @@ import pytest
 from runs.small_runs import small_run
 
 from almakit.cli.run import exit_code
+from almakit.radius import readable
 from almakit.report import subjects, tables
-from almakit.report.labels import radius
 from almakit.report.page import Limits, build, render
 from almakit.report.results import Results, Together
 from almakit.report.trust import checks, counts_of
@@ -95,4 +95,8 @@ def test_the_arithmetic():
     nested = {"attacks": [{"attack": "apgd", "epsilon": 0.1}, {"attack": "pgd", "epsilon": 0.3}]}
     assert reach_of(replace(info, settings=nested), found) == 0.3
     assert reach_of(replace(info, settings={}), found) == found[2]
-    assert radius(8 / 255, "linf") == "8/255" and radius(0.3, "linf") == "0.3" and radius(8 / 255, "l2") == "0.0313725"
+    assert (
+        readable(8 / 255, "linf") == "8/255"
+        and readable(0.3, "linf") == "0.3"
+        and readable(8 / 255, "l2") == "0.0313725"
+    )

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import AlmakitError
-from ..radius import Grid, same
+from ..radius import Grid, readable, same
 from ..runs.failures import StoreError, writable
 from ..runs.folder import RunFolder
 from ..runs.radii import Radii, for_distances, texts_of
@@ -23,7 +23,7 @@ from ..runs.store import files
 from ..runs.store.fields import finite
 from ..runs.threat import goal_name, resisted
 from . import page
-from .labels import distance_name, radius
+from .labels import distance_name
 from .numbers import Array, median
 from .page import CELLS, Limits, curve
 from .results import Results
@@ -197,7 +197,7 @@ def _block(table: Table, group: Group, curve_of: Callable[..., dict[str, Any]]) 
         "what": resisted(goal_name(group[1])),
         "label": distance_name(group[0]).label,
         "name": group_name(group),
-        "radii": [{"epsilon": epsilon, "text": radius(epsilon, group[0])} for epsilon in radii],
+        "radii": [{"epsilon": epsilon, "text": readable(epsilon, group[0])} for epsilon in radii],
         "attacks": [{"label": label, "text": text} for label, text in texts.items()],
         "rows": rows,
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from ..radius import readable
 from ..runs.store.records import AttackInfo
 from ..runs.threat import Threat, appended
 from .palette import dash
@@ -73,20 +74,10 @@ def extras(info: AttackInfo) -> str:
     return ", ".join(part for part in parts if part.partition("=")[0].strip() not in elsewhere and part)
 
 
-def radius(epsilon: float, distance: str) -> str:
-    """A radius as text: 8/255 for l-infinity, otherwise a short number."""
-    whole = round(255 * epsilon)
-    return (
-        f"{whole}/255"
-        if distance == "linf" and whole and abs(255 * epsilon - whole) < 1e-4 and whole % 51
-        else f"{epsilon:.6g}"
-    )
-
-
 def _at(info: AttackInfo) -> str:
     """``, ε = 8/255`` for an attack whose text contains a fixed radius."""
     own = info.settings.get("epsilon")
-    return "" if info.minimal or not isinstance(own, (int, float)) else f", ε = {radius(own, info.distance)}"
+    return "" if info.minimal or not isinstance(own, (int, float)) else f", ε = {readable(own, info.distance)}"
 
 
 def _split(text: str) -> list[str]:

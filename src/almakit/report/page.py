@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 
 from ..errors import optional
+from ..radius import readable
 from ..runs.failures import writable
 from ..runs.store.records import MEASURED
 from ..runs.threat import goal_name, resisted, resisted_by
 from ..version import VERSION
 from . import palette
-from .labels import distance_name, distance_order, radius
+from .labels import distance_name, distance_order
 from .numbers import Array
 from .pictures import Album, gallery_of, rounded
 from .results import Results
@@ -149,7 +150,7 @@ def _tiles(subject: Subject) -> list[dict[str, Any]]:
     for group, worst in zip(subject.groups, subject.worst_cases, strict=True):
         known = [row for row in worst["robust_accuracy"] if row["value"] is not None]
         if known:
-            at = f"{group_name(group, long=False)} \u2264 {radius(known[0]['epsilon'], group[0])}"
+            at = f"{group_name(group, long=False)} \u2264 {readable(known[0]['epsilon'], group[0])}"
             found.append(
                 {
                     "attacks": worst["attacks"],
@@ -196,7 +197,7 @@ def template(name: str) -> Any:
         "count": _thousands,
         "brief": brief,
         "plain": lambda value: "" if value is None else repr(float(value)),  # for sorting
-        "radius": radius,
+        "radius": readable,
     }
     return environment.get_template(name)
 
@@ -252,7 +253,9 @@ def build(subjects: Sequence[Subject], limits: Limits) -> dict[str, Any]:
                 "what": resisted(goal_name(group[1])),
                 "label": group_name(group, long=False),
                 "long": group_name(group),
-                "radii": [{"epsilon": at, "text": radius(at, group[0])} for at in subjects[0].radii.get(group[0], [])],
+                "radii": [
+                    {"epsilon": at, "text": readable(at, group[0])} for at in subjects[0].radii.get(group[0], [])
+                ],
             }
             for group in groups_of(subjects)
         ],
@@ -302,7 +305,7 @@ def _model(subject: Subject, sample: list[int], shown: int) -> dict[str, Any]:
 def _attack(subject: Subject, column: Results, sample: list[int]) -> dict[str, Any]:
     distances, part, fixed = column.by_image, column.numbers, None
     if math.isfinite(column.reach):
-        at = {"text": radius(column.reach, column.info.distance), "epsilon": column.reach}
+        at = {"text": readable(column.reach, column.info.distance), "epsilon": column.reach}
         fixed = part["robust_accuracy"][0] | at
     return {
         "label": column.label.label,

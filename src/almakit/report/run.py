@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput, optional
+from ..radius import readable
 from ..runs.export import flat_rows
 from ..runs.failures import writable
 from ..runs.folder import SUMMARY, RunFolder
@@ -18,7 +19,7 @@ from ..runs.radii import Radii
 from ..runs.store import files
 from ..runs.threat import resisted
 from . import figures, page, subjects, tables
-from .labels import distance_name, radius
+from .labels import distance_name
 from .page import USUAL, Limits
 from .sections import Section, sections_of
 from .subjects import Subject
@@ -174,7 +175,7 @@ def model_card(run: Run) -> str:
         named = resisted(worst["goal"]).capitalize()
         what = named if worst["goal"] == "untargeted" else f"{named}, {worst['goal']}"
         for row in worst["robust_accuracy"]:
-            at = f"{distance_name(worst['distance']).label} ≤ {radius(row['epsilon'], worst['distance'])}"
+            at = f"{distance_name(worst['distance']).label} ≤ {readable(row['epsilon'], worst['distance'])}"
             lines += _metric(
                 "robust_accuracy",
                 f"{what} at {at}, {worst['attacks']} attack{'s' * (worst['attacks'] != 1)}",

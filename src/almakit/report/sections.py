@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..radius import readable
 from ..runs.store.records import SUCCESS, Record
 from ..runs.threat import resisted_by
 from ..wilson import wilson
-from .labels import distance_name, radius
+from .labels import distance_name
 from .numbers import TIE, Bootstrap, median, share, value_of
 from .pictures import choose, class_name
 from .results import Results
@@ -115,7 +116,7 @@ def brackets_of(subject: Subject) -> Iterable[Card]:
         epsilons = sorted({epsilon for column in together.attacks for epsilon in column.radii})
         proven = certified_accuracy(np.array(list(radii.values())), epsilons)
         rows: list[Row] = [
-            {"within": radius(epsilon, distance), "certified": low, "robust": high}
+            {"within": readable(epsilon, distance), "certified": low, "robust": high}
             for epsilon, low, high in zip(epsilons, proven, together.robust_accuracy(epsilons), strict=True)
             if high["value"] is not None
         ]
@@ -186,7 +187,7 @@ def _classes(subject: Subject, group: Group, columns: Sequence[Results]) -> Card
         Column("images", "Images", "count", order="down"),
         Column("clean", "Clean", "share", order="down"),
         Column("median", "Median", "distance"),
-        *(Column(f"at {at}", f"\u03b5 \u2264 {radius(at, group[0])}", "share", order="down") for at in radii),
+        *(Column(f"at {at}", f"\u03b5 \u2264 {readable(at, group[0])}", "share", order="down") for at in radii),
     )
     tables = [Table(heads, rows, "Robustness of each class", kind="classes")]
     # Misclassified clean images are left out.

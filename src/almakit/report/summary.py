@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import registry
 from ..errors import BadInput
-from ..radius import number
+from ..radius import number, readable
 from ..runs.failures import StoreError
 from ..runs.folder import RunFolder
 from ..runs.store.fields import finite
@@ -33,7 +33,6 @@ from ..runs.store.records import (
     wrong_pixels,
 )
 from ..runs.threat import goal_name, named, sentence, threat_of
-from .labels import radius
 from .numbers import Array, Bootstrap, mean, median, optimality, quantile, ratio, share, value_of
 from .results import Results, Together, columns_of
 from .table import Column
@@ -78,7 +77,7 @@ def _median(name: str) -> Callable[[dict[str, Any]], Any]:
         if value["value"] is not None:
             return value
         if (stop := part.get("stop_within")) and part["success_rate"]["value"] > 0.5:
-            return f"\u2264 {radius(stop, part['distance'])}"
+            return f"\u2264 {readable(stop, part['distance'])}"
         return math.inf if part["minimal"] and part["records"] else None
 
     return read

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..radius import same
+from ..radius import readable, same
 from ..runs.threat import resisted, resisted_by
-from .labels import distance_name, radius
+from .labels import distance_name
 from .published import published
 from .subjects import Subject, group_name, groups_of
 from .summary import MEASURES
@@ -73,7 +73,7 @@ def _table(
         columns.append(measure if images or not eight else replace(measure, shown="csv"))
         if measure.name == "median":  # beside the medians
             for place, epsilon in enumerate(radii, 1):
-                at = radius(epsilon, distance)
+                at = readable(epsilon, distance)
                 help = f"{what} within {name.label} \u2264 {at}, with its 95 % interval"
                 columns += [
                     Column(f"robust_accuracy_{place}", f"{word} % at {at}", "share", help=help, order="down"),
@@ -154,7 +154,7 @@ def standing(subjects: Sequence[Subject]) -> Table | None:
     heads = [(group, epsilon) for group in groups_of(subjects) for epsilon in subjects[0].radii[group[0]]]
     columns = [Column("model", "Model"), Column("clean", "Clean", "share", order="down")]
     for place, (group, epsilon) in enumerate(heads):
-        head = f"{group_name(group, long=False)} \u2264 {radius(epsilon, group[0])}"
+        head = f"{group_name(group, long=False)} \u2264 {readable(epsilon, group[0])}"
         columns.append(Column(str(place), head, "share", order="down"))
     rows = []
     for subject in subjects:

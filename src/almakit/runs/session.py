@@ -28,6 +28,7 @@ from torch import nn
 from ..core.oracle import borrowed, out_of_memory
 from ..errors import BadInput, BadModel
 from ..models import is_foreign
+from ..radius import readable
 from ..trackers import Track
 from . import folder
 from .attack_text import build_all
@@ -44,6 +45,7 @@ from .resume import agree, continue_in, extended, facts_of, same_answers, state_
 from .spec import AUTO
 from .store import CLEAN, ChunkKey, ChunkRow, FailureRow, Store, database_name, files, only_writer
 from .store.fields import finite
+from .store.records import AttackInfo
 from .threat import named
 
 SMALL_WEIGHTS, SMALL_IMAGE = 20_000_000, 3 * 96 * 96
@@ -276,7 +278,7 @@ class Session:
 
     def _title(self, attack: int) -> str:
         infos = self.job.infos
-        return f"[{attack + 1}/{len(infos)}] {infos[attack].text}" if attack >= 0 else "clean images"
+        return f"[{attack + 1}/{len(infos)}] {_shown(infos[attack])}" if attack >= 0 else "clean images"
 
     # Storing and showing outcomes.
 
@@ -321,7 +323,7 @@ class Session:
         chunks = {chunk: len(job.positions(chunk)) for chunk in job.chunks(self.shard)}
         stored = sum(chunks.get(key.chunk, 0) for key in self.state.done if key.kind != CLEAN)
         several = len(job.infos) > 1
-        title = f"{len(job.infos)} attacks" if several else job.infos[0].text
+        title = f"{len(job.infos)} attacks" if several else _shown(job.infos[0])
         total = sum(chunks.values()) * rounds * len(job.infos)
         self.left = total - stored
         self.progress.begin(title, stored, total, "results" if several or rounds > 1 else "images")
@@ -340,6 +342,14 @@ class Session:
         self.progress.advance(outcome.images, "; ".join(filter(None, [share, listed])))
         if outcome.records and self.trackers:
             tell(self.trackers, *_events(self.job, outcome, distances))
+
+
+def _shown(info: AttackInfo) -> str:
+    """The text of an attack with its radius as people write it: 8/255, not its decimals."""
+    epsilon = info.settings.get("epsilon")
+    if not isinstance(epsilon, float):
+        return info.text
+    return info.text.replace(f"epsilon={epsilon!r}", f"epsilon={readable(epsilon, info.distance)}")
 
 
 class Stop:
