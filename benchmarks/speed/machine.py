@@ -33,6 +33,9 @@ from benchmarks.speed.processes import MODEL, child
 
 STEPS, FIRST = 100, 1.0
 PEER, PEER_ALONE = "adv-lib, one call, all cores", "adv-lib, one call, one thread"
+PEER_BATCHES = "adv-lib, batches of 128, all cores"
+PEERS = {PEER: (False, 0), PEER_BATCHES: (False, 128), PEER_ALONE: (True, 0)}
+"""Whether on one thread, and how many images a call gets (0: all)."""
 REPRODUCE, KILLS = "almakit reproduce mnist --limit 20 --budget small", "20 kills of a run of two processes"
 COMMANDS = {
     "almakit run --workers 1": ["--workers", "1"],
@@ -45,9 +48,10 @@ COMMANDS = {
 def measured(name: str, images: int, python: str) -> dict[str, Any]:
     # Each process decides itself how many threads it takes.
     environment = {key: value for key, value in surroundings().items() if key != "OMP_NUM_THREADS"}
-    if name in (PEER, PEER_ALONE):
-        threads = 1 if name == PEER_ALONE else len(os.sched_getaffinity(0))
-        cell = child("peer", threads, images, STEPS, FIRST, python=python, environment=environment)
+    if name in PEERS:
+        alone, batch = PEERS[name]
+        threads = 1 if alone else len(os.sched_getaffinity(0))
+        cell = child("peer", threads, images, STEPS, batch or images, FIRST, python=python, environment=environment)
     else:
         with tempfile.TemporaryDirectory() as place:
             flags = ["--model", MODEL, "--data", "mnist", "--limit", str(images), "--quiet", "--out", f"{place}/run"]
@@ -125,7 +129,7 @@ def sections(results: Results, args: argparse.Namespace) -> dict[str, str]:
     for key in sorted(timed, key=lambda key: results.cells[key]["wall"]):
         images, name = key.split("|")
         cell = results.cells[key]
-        others = [results.cells.get(f"{images}|{other}") for other in (PEER, PEER_ALONE)]
+        others = [results.cells.get(f"{images}|{other}") for other in PEERS]
         rows.append(
             [
                 f"`{name}`" if name in COMMANDS else name,
@@ -138,7 +142,7 @@ def sections(results: Results, args: argparse.Namespace) -> dict[str, str]:
                 str(cell["load"]),
             ]
         )
-    head = ["command ", "images", "images/s", "wall s", "of adv-lib's, all cores", "of adv-lib's, one thread"]
+    head = ["command ", "images", "images/s", "wall s", "of adv-lib's, all cores", "in batches of 128", "one thread"]
     text = markdown([*head, "processor s", "MB", "load"], rows)
     return {"machine": "\n\n".join([text, *sentences(results)])}
 
@@ -170,7 +174,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 def measure(results: Results, args: argparse.Namespace) -> int:
     parts: dict[str, Callable[[], dict[str, Any]]] = {
         f"{args.images}|{name}": partial(measured, name, args.images, args.peer_python)
-        for name in (PEER, PEER_ALONE, *COMMANDS)
+        for name in (*PEERS, *COMMANDS)
         if args.only in (None, "run")
     }
     parts |= {REPRODUCE: reproduced} if args.only in (None, "reproduce") else {}

@@ -131,8 +131,8 @@ def import_times(repeats: int) -> Cell:
     }
 
 
-def measure_peer(threads: int, images: int, steps: int, first: float) -> Cell:
-    """adv-lib's ALMA in one call: what it took."""
+def measure_peer(threads: int, images: int, steps: int, batch: int, first: float) -> Cell:
+    """adv-lib's ALMA in calls of ``batch`` images: what it took."""
     import torch
 
     from almakit import data, models
@@ -143,7 +143,8 @@ def measure_peer(threads: int, images: int, steps: int, first: float) -> Cell:
     x, labels = data.load("mnist", limit=images).tensors()
     call = peers.adv_lib("alma", steps_as="num_steps", distance="l2", init_lr_distance=first, α=0.5)
     began, spent = time.perf_counter(), time.process_time()
-    call(model, x, labels, steps)
+    for begin in range(0, images, batch):
+        call(model, x[begin : begin + batch], labels[begin : begin + batch], steps)
     return {"wall": time.perf_counter() - began, "processor": time.process_time() - spent, "megabytes": int(peak())}
 
 
@@ -154,5 +155,5 @@ if __name__ == "__main__":
     elif kind == "stream":
         found = measure_stream(int(rest[0]))
     else:
-        found = measure_peer(*map(int, rest[:3]), float(rest[3]))
+        found = measure_peer(*map(int, rest[:4]), float(rest[4]))
     print(json.dumps(found))

@@ -107,6 +107,7 @@ def readable(folder: Path, expected: list[object]) -> None:
 
 @examples(60)
 @example(damages=[("cell", 703, 0)])  # a word where a chunk's number was
+@example(damages=[("row", 0, 0)])  # the row of an attack is gone
 @given(damages=st.lists(harms, min_size=1, max_size=2))
 def test_any_damage_to_a_run_folder(damages, whole, tmp_path_factory):
     expected = numbers(whole)

@@ -18,7 +18,7 @@ from ..core.oracle import borrowed
 from ..errors import BadInput
 from . import folder
 from .attack_text import as_written_now, default_of, text_of
-from .failures import SpecChanged
+from .failures import SpecChanged, StoreError
 from .images import data_sha256
 from .plan import Job, State
 from .progress import Progress
@@ -126,7 +126,10 @@ def agree(store: Store, job: Job, facts: dict[str, str | None]) -> None:
                 f"{what.format(**vars(spec))}{where} have changed since this run began ({key} was {then}, is {now}). "
                 "Bring them back, or choose another folder (--out)."
             )
-    for attack, then_info, now_info in zip(job.attacks, store.attacks(), job.infos, strict=True):
+    recorded_infos = store.attacks()
+    if len(recorded_infos) != len(job.infos):
+        raise StoreError(f"{store.path} is damaged: it lists {len(recorded_infos)} of {len(job.infos)} attacks.")
+    for attack, then_info, now_info in zip(job.attacks, recorded_infos, job.infos, strict=True):
         for name, was, is_now in _changed_settings(attack, then_info.settings, now_info.settings):
             raise SpecChanged(
                 f"the attack {now_info.text} now runs with {name}={is_now} and ran with {name}={was} when this run "

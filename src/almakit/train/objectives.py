@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -51,7 +52,9 @@ class Kind:
         if self.norm is None:
             return {}
         radius = options.get("radius", inspect.signature(self.objective).parameters["radius"].default)
-        result = PGD(distance=self.norm, epsilon=radius, steps=40)(model, x, labels, batch_size=100)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # early in a training most images are wrong without an attack
+            result = PGD(distance=self.norm, epsilon=radius, steps=40)(model, x, labels, batch_size=100)
         found = {"epsilon": radius, "pgd_accuracy": round(100 * (1 - float(result.success.double().mean())), 3)}
         if self.certified:
             found["verified_accuracy"] = round(100 * float(verified(model, x, labels, radius).double().mean()), 3)
