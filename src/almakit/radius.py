@@ -92,7 +92,8 @@ class Grid:
 
 
 def grid_step(bits: int | None, steps: Iterable[float] = ()) -> float:
-    """The spacing of the levels of inputs in [0, 1]: of ``bits``, or the one that all of ``steps`` share; else 0."""
+    """Spacing of the levels of inputs in [0, 1]: 1 / (2^bits - 1), or without ``bits`` the common value of ``steps``; 0
+    if they have none."""
     if bits is not None:
         return 1 / float(2**bits - 1)
     found = set(steps)

@@ -87,7 +87,8 @@ class FAB(Attack):
             _secant(problem, lead, min(self.search, 2 * reserved + 1))
 
     def _random_start(self, problem: Problem) -> Tensor:
-        """Random points (B, ...) half the best distance away, or half the farthest start where that is less."""
+        """Points (B, ...) in random directions from ``x``, at half of the best distance or of ``FARTHEST_START`` box
+        widths, whichever is smaller."""
         x, box, norm = problem.x, problem.box, problem.norm
         far = problem.best_distance.clamp_max(FARTHEST_START[norm] * box.width)
         return box.project_continuous(x + per_image(far / 2, x) * random_start(problem, norm), x)

@@ -298,7 +298,13 @@ def evaluate_in_stages(
 
 
 def signs_of(stages: list[Stage], flat: int, images: int) -> tuple[str, ...]:
-    """Reasons to doubt the number, each with a remedy; ``flat`` of the ``images`` have only zero gradients."""
+    """Reasons to doubt the robust accuracy, each with a remedy.
+
+    Args:
+        stages: the finished stages.
+        flat: number of images for which an attack found only zero gradients.
+        images: number of all images.
+    """
     found = []
     if flat:
         found.append(

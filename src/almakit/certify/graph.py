@@ -38,10 +38,10 @@ class Step:
 class Graph:
     """The steps of a network in order; the first is the input, the last gives the logits.
 
-    ``outward``: everything in float64 and every rounding counted, so that a bound holds for the network with its
-    weights as they are and exact arithmetic. Without it steps share the model's parameters, bounds follow them as they
-    are trained, and nothing is rounded outward. ``precision``: the coarsest type the model computes in, float32 or
-    float64.
+    With ``outward``, steps compute in float64 and bounds include every rounding error, so that they hold for the
+    network with its given weights in exact arithmetic. Without ``outward``, as in training, the steps share the model's
+    parameters, so bounds change with them, and rounding errors are ignored. ``precision``: the coarsest type the model
+    computes in, float32 or float64.
     """
 
     def __init__(self, steps: list[Step], name: str, outward: bool, precision: torch.dtype = torch.float64):
@@ -59,8 +59,11 @@ class Graph:
         return step.layer is None or (step.affine and all(self._from_input(source) for source in step.sources))
 
     def depth(self, index: int) -> int:
-        """Number of steps that mix entries between the input and an affine step; intervals are exact in linf for at
-        most one."""
+        """How often entries are mixed on the longest path from the input to the affine step ``index``.
+
+        A step that joins branches counts once more for each branch after the first. Up to depth 1, intervals are exact
+        in linf.
+        """
         step = self.steps[index]
         if step.layer is None:
             return 0

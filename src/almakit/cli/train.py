@@ -114,7 +114,8 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _recipe(args: argparse.Namespace, known: dict[str, Recipe], new: type[Recipe]) -> Recipe:
-    """The recipe of the network, or a new one, with the settings of the command line."""
+    """The network's recipe with the settings of the command line. A network without a recipe, or with another kind of
+    training than ``--kind``, gets a new recipe."""
     recipe = known.get(args.model)
     if recipe is None and args.kind is None and (args.model in ZOO or is_user_file(args.model)):
         # A name such as mnist/smallcnn-ddn promises what regular training does not give.

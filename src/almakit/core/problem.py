@@ -110,10 +110,11 @@ class Query:
         return self._problem.gradient(self, value, None, keep)
 
     def pull_back(self, slope: Tensor, keep: bool = False) -> Tensor:
-        """Gradient in the candidates of a function of the logits whose gradient in the logits is known.
+        """Gradient of a function of the logits with respect to the candidates, by the chain rule from its gradient with
+        respect to the logits.
 
         Args:
-            slope: gradient in the logits, shape (R, K).
+            slope: gradient with respect to the logits, shape (R, K).
             keep: keep the graph for another gradient.
 
         Returns:
@@ -784,8 +785,18 @@ class Counts:
             self.distance_gradients = self.of(self.distance_gradients).index_add(0, owners, added)
 
     def groups(self, owners: Tensor | None, gradients: int, rows: int) -> list[Tensor] | None:
-        """The ``rows`` of a pass, grouped by when they run out of backward passes; None if none does within
-        ``gradients`` passes."""
+        """Split a forward pass of ``rows`` rows into calls, because a backward pass goes through every row of its call.
+
+        Rows whose images exhaust the budget of backward passes at the same time share a call.
+
+        Args:
+            owners: image of each row, shape (R,); None: row i is image i.
+            gradients: number of backward passes planned for each row.
+            rows: number of rows R.
+
+        Returns:
+            Row indices of each call, or None if one call suffices, as when the budget covers all ``gradients``.
+        """
         if self.budget is None or self._backwards_at_most + gradients * most(owners) <= self.budget:
             return None
         owners = torch.arange(rows, device=self.device) if owners is None else owners

@@ -223,11 +223,11 @@ class Batch:
 
 @torch.no_grad()
 def checked(result: Result, attack: Attack, oracle: Oracle, x: Tensor, goal: Goal, box: Box) -> Result:
-    """``result`` after querying every success again (also misclassified clean images), without autocast, in batches of
-    another composition, with distances to the caller's images ``x`` (B, ...).
+    """Verify the successes of ``result`` (also misclassified clean images) and return the corrected result.
 
-    A success that depends on the rounding of its batch is moved slightly outwards, unless its radius is fixed. A
-    success that is not confirmed becomes a failure with a reason.
+    Each success is queried again, without autocast and in a batch of another composition, and its distance to the
+    caller's image in ``x`` (B, ...) is measured again. A success that depends on the rounding of its batch is moved
+    slightly outwards, unless its radius is fixed. A success that is not confirmed becomes a failure with a reason.
     """
     rows = result.success.nonzero().flatten()
     if not len(rows):

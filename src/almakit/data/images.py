@@ -111,7 +111,10 @@ def _plain(path: Path | str, image: Any, grey: bool, reference: Path | None) -> 
 
 
 def _deep(path: Path | str, image: Any) -> np.ndarray[Any, Any]:
-    """Float32 (H, W) in [0, 1] from a grey picture of more than 8 bits, by the range its file gives it."""
+    """A grey picture of more than 8 bits as float32 (H, W) in [0, 1].
+
+    Integers are divided by the largest value of the file's bit depth; floats must already lie in [0, 1].
+    """
     values = np.asarray(image).astype(np.float64)
     tags = getattr(image, "tag_v2", {})
     if image.mode == "F":

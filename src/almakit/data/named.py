@@ -46,7 +46,8 @@ def demo(size: int | None) -> Dataset:
 def cifar10(split: str, size: int | None, last: int | None) -> Dataset:
     """CIFAR-10: 10 000 test or 50 000 training images, 3 x 32 x 32.
 
-    Without the test batch, a small file with the first 1000 images is used if no image past those (``last``) is needed.
+    If the test batch is not on disk, a small file with the first 1000 test images can replace it. ``last`` (the number
+    of leading images that are needed; None: all) must then be at most 1000.
     """
     few = hub.local("cifar10/cifar10_test_first1000.npz") if split == "test" else None
     if few is not None and hub.local("cifar10/test_batch.bin") is None:

@@ -114,7 +114,7 @@ def own_imports(file: Path) -> list[Path]:
 
 
 def imports_sha256(file: Path) -> str | None:
-    """The sha256 over those files, names and contents; None where there are none."""
+    """The sha256 of the names and contents of the files that ``own_imports`` finds; None if it finds none."""
     root, files = file.resolve().parent, own_imports(file)
     listed = "".join(
         f"{path.relative_to(root).as_posix()}\t{hashlib.sha256(path.read_bytes()).hexdigest()}\n" for path in files

@@ -3,8 +3,8 @@
 Near the reference two feature maps agree in most of their digits, and subtracting them would leave rounding noise. So
 the reference's activations are kept, and the *difference* y - x is sent through the network instead: convolutions are
 linear, and each ReLU, pooling and normalisation is written so that a small difference stays exact. At y = x the
-distance is exactly zero, on any device and batch size. The gradient is in closed form: what is left of its cost is that
-of the convolutions.
+distance is exactly zero, on any device and batch size. The gradient is computed in closed form, at about the cost of
+the convolutions alone.
 """
 
 from __future__ import annotations

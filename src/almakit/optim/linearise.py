@@ -38,14 +38,16 @@ def leading_plane(query: Query, rival: Tensor | None = None) -> tuple[Tensor, Te
 def nearest_plane(
     query: Query, rivals: Tensor, norm: float, reachable: Callable[[Tensor, Tensor], Tensor] | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The linearised boundary of smallest |need| / |w|_q, q dual to ``norm``, one backward pass for each rival.
+    """The nearest of the linearised boundaries w.d = need between the label and each of ``rivals``.
+
+    The distance is |need| / |w|_q, q dual to ``norm``. Takes one backward pass for each rival.
 
     Args:
         query: the points at which the boundaries are linearised.
-        rivals: classes to leave to, shape (R, C).
+        rivals: other classes, shape (R, C).
         norm: 1, 2 or inf.
-        reachable: maps w and need to the rows (R,) whose boundary is preferred; others are chosen only if there is
-            none.
+        reachable: maps w and need of one boundary per row to whether it can be reached, shape (R,). A boundary that
+            cannot be reached is chosen only if none of the row's boundaries can be.
 
     Returns:
         The class (R,), its normal w (R, ...) and need (R,).

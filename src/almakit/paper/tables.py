@@ -108,8 +108,8 @@ def _row(line: Entry) -> Row:
 
 
 def own_mean(rows: dict[Key, Published], key: Key) -> Published:
-    """The geometric means over all of the paper's models of the figures its appendix prints for them; ``key`` is a row
-    of its summary."""
+    """The row ``key`` of the paper's summary table, recomputed as geometric means of the numbers that its appendix
+    prints for each model."""
     return _mean_of([row for other, row in rows.items() if other[1] != SUMMARY and _same_line(other, key)])
 
 

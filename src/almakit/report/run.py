@@ -93,7 +93,7 @@ class Run(RunFolder):
 
 
 def finish(out: Path, keep: tempfile.TemporaryDirectory[str] | None = None) -> Run:
-    """Write ``summary.json`` and open the run."""
+    """Write ``summary.json`` into the run folder ``out`` and return its ``Run``."""
     run = Run(out, keep)
     text = json.dumps(run.summary, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
     files.write_bytes(out / SUMMARY, writable(text).encode())

@@ -158,7 +158,8 @@ def _certified(a: Results) -> dict[str, Any] | None:
 
 
 def certified_accuracy(radii: Array, epsilons: Sequence[float]) -> list[dict[str, float | None]]:
-    """The share of the ``radii`` (N,) that are at least each epsilon; at 0, that are positive."""
+    """For each epsilon, the share of images whose certified radius in ``radii`` (N,) is at least epsilon (at epsilon 0:
+    is positive), with Wilson's interval."""
     draw = Bootstrap(len(radii))
     return [
         {"epsilon": epsilon, **share((radii >= epsilon if epsilon > 0 else radii > 0).astype(np.float64), draw)}

@@ -122,7 +122,7 @@ def _of_library(value: Any) -> bool:
 
 
 def _assigned(code: CodeType, *operations: str) -> set[str]:
-    """The names that a function, or one inside it, assigns by these instructions."""
+    """Names that a function, or a function inside it, assigns with one of the bytecode ``operations``."""
     steps = (step for part in _codes(code) for step in dis.get_instructions(part))
     return {str(step.argval) for step in steps if step.opname in operations}
 

@@ -57,7 +57,7 @@ class Recipe:
 
     @property
     def training(self) -> Kind:
-        """The kind of training, as a value."""
+        """The ``Kind`` of training whose name is ``kind``."""
         if self.kind not in KINDS:
             raise BadInput(f"there is no kind of training called {self.kind!r}; known: {', '.join(KINDS)}.")
         return KINDS[self.kind]
