@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from . import folder
-from .failures import Corrupt, SpecChanged, StoreError, explained
+from .failures import Corrupt, SpecChanged, StoreError, explained, understood
 from .spec import RunSpec
 from .store import ATTACK, CLEAN, ChunkKey, ChunkRow, Store, database_name, fields, files, only_writer
 from .store.files import write_bytes
@@ -73,7 +73,8 @@ def merge(sources: Sequence[str | Path], out: str | Path | None = None) -> tuple
                 except BaseException:
                     opened.callback(_remove, joined)
                     raise
-                missing = _missing(store, spec)
+                with understood(target):
+                    missing = _missing(store, spec)
             for shard in shards:
                 for row in shard.chunks():
                     _copy_file(row, shard.path.parent, target)
@@ -122,28 +123,29 @@ def _join(store: Store, shards: Sequence[Store], target: Path) -> None:
     done: dict[ChunkKey, tuple[Any, ...]] = {}
     with store.transaction():
         for shard in shards:
-            for name, value in shard.all_meta().items():
-                if facts.setdefault(name, value) != value and name in SAME:
-                    raise SpecChanged(f"{shard.path} is not of {target}: its {name} is {value}, not {facts[name]}.")
-            attacks = {info.index: info for info in shard.attacks()} | attacks
-            findings = {finding.name: finding for finding in shard.findings()} | findings
-            renumbered = {}
-            for session in shard.sessions():
-                number = sessions.setdefault(fields.row(session)[1:], len(sessions) + 1)
-                renumbered[session.session] = number
-                store.insert([replace(session, session=number)])
-            rows = _rows(shard)
-            for chunk in shard.chunks():
-                own = rows.get(chunk.key, [])
-                content = (chunk.file, chunk.sha256, chunk.images, own)
-                if chunk.key not in done:
-                    done[chunk.key] = content
-                    store.put(replace(chunk, session=renumbered.get(chunk.session, 0)), own)
-                elif done[chunk.key] != content:
-                    raise SpecChanged(
-                        f"{shard.path} and {target} disagree about chunk {chunk.key.chunk} of attack "
-                        f"{chunk.key.attack}: they are of different runs or kinds of machines. Keep one of them."
-                    )
+            with understood(shard.path):
+                for name, value in shard.all_meta().items():
+                    if facts.setdefault(name, value) != value and name in SAME:
+                        raise SpecChanged(f"{shard.path} is not of {target}: its {name} is {value}, not {facts[name]}.")
+                attacks = {info.index: info for info in shard.attacks()} | attacks
+                findings = {finding.name: finding for finding in shard.findings()} | findings
+                renumbered = {}
+                for session in shard.sessions():
+                    number = sessions.setdefault(fields.row(session)[1:], len(sessions) + 1)
+                    renumbered[session.session] = number
+                    store.insert([replace(session, session=number)])
+                rows = _rows(shard)
+                for chunk in shard.chunks():
+                    own = rows.get(chunk.key, [])
+                    content = (chunk.file, chunk.sha256, chunk.images, own)
+                    if chunk.key not in done:
+                        done[chunk.key] = content
+                        store.put(replace(chunk, session=renumbered.get(chunk.session, 0)), own)
+                    elif done[chunk.key] != content:
+                        raise SpecChanged(
+                            f"{shard.path} and {target} disagree about chunk {chunk.key.chunk} of attack "
+                            f"{chunk.key.attack}: they are of different runs or kinds of machines. Keep one of them."
+                        )
     store.set_attacks(attacks.values())
     store.set_findings(findings.values())
     store.set_meta(**facts | {"shard": None})
