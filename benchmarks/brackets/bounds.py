@@ -170,8 +170,8 @@ def sections(results: common.Results, args: argparse.Namespace) -> dict[str, str
     if closed:
         seconds = sorted(cell["seconds"] for cell in cells.values())
         text += (
-            f"\n\nExact linf distances of {EXACT_MODEL}: {len(closed)} of {len(cells)} images closed within "
-            f"{EXACT_SECONDS:.0f} CPU seconds each, "
+            f"\n\nExact linf distances of {EXACT_MODEL}: {len(closed)} of {len(cells)} images solved exactly "
+            f"with a limit of {EXACT_SECONDS:.0f} CPU seconds each, "
             f"median {statistics.median(seconds):.1f} s, longest {seconds[-1]:.1f} s.\n\n"
         )
         lines = []

@@ -55,7 +55,7 @@ def test_album_keeps_each_picture_once_and_stops_when_full(tmp_path: Path) -> No
     run = make_run(tmp_path / "a", 30, shape=(3, 64, 64))
     data = build(subjects.load([run]), Limits(images=30, megabytes=0.2))
     size = sum(map(len, data["pictures"]))
-    assert data["room"]["full"] and 0 < len(data["gallery"]) < 30 and 0.2e6 <= size < 0.5e6
+    assert data["limits"]["full"] and 0 < len(data["gallery"]) < 30 and 0.2e6 <= size < 0.5e6
     assert data["models"][0]["shown"] == len(data["gallery"])
     assert len(set(data["pictures"])) == len(data["pictures"])
     item = data["gallery"][0]

@@ -285,8 +285,8 @@ def build(subjects: Sequence[Subject], limits: Limits) -> dict[str, Any]:
             if (radii := subject.certified_curve(group)) is not None:
                 data["certified"].append(place | {"curve": curve(radii, share < 1)})
         data["traces"] += _traces(subject, number, first)
-    room = {"images": limits.images, "megabytes": limits.megabytes, "full": album.full}
-    return data | {"pictures": album.uris, "room": room}
+    shown = {"images": limits.images, "megabytes": limits.megabytes, "full": album.full}
+    return data | {"pictures": album.uris, "limits": shown}
 
 
 def _model(subject: Subject, sample: list[int], shown: int) -> dict[str, Any]:

@@ -71,7 +71,7 @@ def png(pixels: Bytes) -> bytes:
 class Album:
     """Pictures by number, each stored once, up to a limit in bytes."""
 
-    room: int
+    limit: int
     uris: list[str] = field(default_factory=list)
     used: int = 0
     _places: dict[str, int] = field(default_factory=dict)
@@ -86,7 +86,7 @@ class Album:
 
     @property
     def full(self) -> bool:
-        return self.used >= self.room
+        return self.used >= self.limit
 
 
 def class_name(subject: Subject, label: int | None) -> str:

@@ -104,7 +104,7 @@
         ak.el("div", { class: "tip-title" }, title),
         ...lines.map(([swatch, name, value]) => ak.el("div", { class: "tip-line" }, swatch, ak.el("span", { class: "tip-name" }, name), ak.el("b", {}, value))),
       );
-      const room = chart.over.clientWidth, wide = box.offsetWidth, beside = left + 14 + wide > room ? left - wide - 14 : left + 14;
+      const chartWidth = chart.over.clientWidth, wide = box.offsetWidth, beside = left + 14 + wide > chartWidth ? left - wide - 14 : left + 14;
       box.style.transform = `translate(${Math.max(-40, beside)}px, ${Math.max(0, Math.min(top - 10, chart.over.clientHeight - box.offsetHeight))}px)`;
     };
   };
@@ -145,8 +145,8 @@
   // A line across the plotting area, at a value of x or of y.
   ak.rule = function (chart, scale, value, colour, dash) {
     const horizontal = scale !== "x", position = chart.valToPos(value, scale, true), box = chart.bbox, context = chart.ctx;
-    const [from, room] = horizontal ? [box.top, box.height] : [box.left, box.width];
-    if (!Number.isFinite(position) || position < from - 1 || position > from + room + 1) return;
+    const [from, length] = horizontal ? [box.top, box.height] : [box.left, box.width];
+    if (!Number.isFinite(position) || position < from - 1 || position > from + length + 1) return;
     context.save();
     context.strokeStyle = colour;
     context.lineWidth = 1.5 * uPlot.pxRatio;

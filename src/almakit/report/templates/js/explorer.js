@@ -24,7 +24,7 @@
     const shown = ak.data.models[model].shown, total = ak.data.models[model].images;
     limit.textContent = shown < total
       ? `The page holds pictures of ${ak.count(shown)} of ${ak.count(total)} images: some that failed, the others spread evenly from the easiest to the hardest` +
-        (ak.data.room.full ? ` (it stops at ${ak.data.room.megabytes} MB of pictures; --megabytes raises that).` : ` (--images raises that).`)
+        (ak.data.limits.full ? ` (it stops at ${ak.data.limits.megabytes} MB of pictures; --megabytes raises that).` : ` (--images raises that).`)
       : `The page holds pictures of all ${ak.count(total)} images.`;
   }
 

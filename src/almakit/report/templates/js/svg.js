@@ -80,11 +80,11 @@
       const rows = [], head = 26;
       let left = 12, row = 0;
       for (const [name, colour, dash, mark] of key) {
-        const room = 50 + 7.2 * name.length;
-        if (left > 12 && left + room > wide) { left = 12; row++; }
+        const labelWidth = 50 + 7.2 * name.length;
+        if (left > 12 && left + labelWidth > wide) { left = 12; row++; }
         const y = head + chart.height + 16 + 18 * row, line = ak.svg("line", { x1: left, y1: y - 4, x2: left + 26, y2: y - 4, "stroke-width": 2.4, ...paint("stroke", colour, 1), ...(dash && dash.length ? { "stroke-dasharray": dash.join(" ") } : {}) });
         rows.push(mark ? ak.svg("path", { d: mark(left + 13, y - 4, 4.5), ...paint("fill", colour, 1) }) : line, ak.svg("text", { x: left + 32, y, ...text }, name));
-        left += room;
+        left += labelWidth;
       }
       const high = head + chart.height + (key.length ? 18 * (row + 1) + 8 : 4);
       drawing.setAttribute("transform", `translate(0,${head}) scale(${1 / ratio})`);
