@@ -265,7 +265,6 @@ LAZY = {
     ("certify.graph", "prefix"): (1, "graph and backward know each other"),
     ("cli.certify", "main"): (1, TORCH),
     ("cli.transfer", "main"): (1, TORCH),
-    ("cli.compare", "_canonical"): (1, TORCH),
     ("cli.demo", "main"): (1, TORCH),
     ("cli.doctor", "main"): (2, TORCH),
     ("cli.ls", "explained"): (1, TORCH),

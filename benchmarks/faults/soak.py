@@ -51,7 +51,7 @@ def one_round(place: Path, chance: random.Random) -> tuple[int, int]:
 
     from almakit import Run
     from almakit.report import subjects
-    from almakit.report.page import Limits, render
+    from almakit.report.page import render
     from almakit.runs.export import export_table
     from almakit.runs.merge import merge
     from almakit.runs.model import open_model
@@ -105,7 +105,7 @@ def one_round(place: Path, chance: random.Random) -> tuple[int, int]:
     small_run(out, **settings)  # a resume that finds all done
     run.table()
     if chance.random() < 0.3:
-        render(subjects.load([out]), Limits(images=4))
+        render(subjects.load([out]), 4)
     if chance.random() < 0.3:
         model = "mnist/smallcnn-tiny" if digits else Net()
         verify_run(run, open_model(model, RunSpec(model="m", data="d", dtype=settings["dtype"])))

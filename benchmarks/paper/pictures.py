@@ -2,7 +2,7 @@
 
 Attacks the first 100 MNIST test images on five networks inside the package and the paper's regular one, with eight
 attacks at published budgets (100 steps; APGD at two fixed radii), resumable in FOLDER; then writes the report's figures
-of two of them (curves.png, gallery.png) and, with Chromium, the pages (page-*.png) and the board (board.png).
+of two of them (curves.png) and, with Chromium, the pages (page-*.png) and the board (board.png).
 """
 
 from __future__ import annotations
@@ -82,8 +82,7 @@ def main(args: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as temporary, sync_playwright() as driver:
         place = Path(temporary)
         write_report([runs[name] for name in PAIR], place / "report")
-        for name in ("curves.png", "gallery.png"):
-            shutil.copy(place / "report" / name, args.out / name)
+        shutil.copy(place / "report" / "curves.png", args.out / "curves.png")
         write_board(list(runs.values()), place / "site")
         browser = driver.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--headless", "--no-sandbox", "--disable-gpu"]

@@ -12,7 +12,7 @@ from browser.at_hand import LEFT_OUT, chromium, missing
 from report.made_runs import make_run
 
 from almakit.report import subjects
-from almakit.report.page import Limits, render
+from almakit.report.page import render
 
 ARGUMENTS = [
     "--headless",
@@ -87,11 +87,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
     root = tmp_path_factory.mktemp("pages")
     kept: dict[str, tuple[Path, Path]] = {}
 
-    def make(name: str, limits: Limits = Limits(), **settings: Any) -> tuple[Path, Path]:  # noqa: B008 (frozen)
+    def make(name: str, images_shown: int = 60, **settings: Any) -> tuple[Path, Path]:
         if name not in kept:
             run = make_run(root / name / "run", **settings)
             page = root / name / "index.html"
-            page.write_text(render(subjects.load([run]), limits), encoding="utf-8")
+            page.write_text(render(subjects.load([run]), images_shown), encoding="utf-8")
             kept[name] = run, page
         return kept[name]
 

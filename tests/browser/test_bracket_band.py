@@ -10,7 +10,7 @@ from report.test_brackets import certify
 
 from almakit.report import subjects
 from almakit.report.board import write_board
-from almakit.report.page import Limits, render
+from almakit.report.page import render
 
 # How many pixels of the canvas are neither of the page's card nor fully drawn: the band is the only large faint area.
 FAINT = """() => {
@@ -23,7 +23,7 @@ FAINT = """() => {
 
 def page_of(folder: Path) -> Path:
     file = folder.parent / f"{folder.name}.html"
-    file.write_text(render(subjects.load([folder]), Limits()), encoding="utf-8")
+    file.write_text(render(subjects.load([folder])), encoding="utf-8")
     return file
 
 

@@ -13,7 +13,7 @@ from report.made_runs import FOUR, MadeAttack, make_run
 
 from almakit import Run
 from almakit.report import subjects
-from almakit.report.page import Limits, render
+from almakit.report.page import render
 
 EVIL = "<img src=x onerror=alert(1)>"
 
@@ -93,7 +93,7 @@ def test_unfinished_run_says_so(made: Any, visit: Any) -> None:
 
 @pytest.mark.slow
 def test_limited_pictures_are_said_to_be(made: Any, visit: Any) -> None:
-    _, file = made("limited", Limits(images=9), images=40)
+    _, file = made("limited", 9, images=40)
     page = visit(file)
     assert "pictures of 9 of 40 images" in page.locator("#explore-limit").inner_text()
     assert page.locator("#explore-count").inner_text() == "9 images"

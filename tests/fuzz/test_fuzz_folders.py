@@ -16,7 +16,7 @@ from runs.small_runs import Net, images, small_run
 from almakit import Run
 from almakit.errors import AlmakitError
 from almakit.report import subjects
-from almakit.report.page import Limits, render
+from almakit.report.page import render
 from almakit.runs.export import flat_rows
 from almakit.runs.store.records import Record
 from almakit.runs.verify import damaged_files
@@ -100,7 +100,7 @@ def readable(folder: Path, expected: list[object]) -> None:
         run.table()
         flat_rows(run)
         damaged_files(run)
-        render(subjects.load([folder]), Limits(images=2))
+        render(subjects.load([folder]), 2)
     except AlmakitError as error:
         assert len(str(error)) > 20, error
 

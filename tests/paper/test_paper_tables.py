@@ -12,8 +12,7 @@ import pytest
 from almakit.errors import BadInput
 from almakit.paper import tables
 from almakit.paper.entries import Entry, from_json, to_json
-from almakit.report import published
-from almakit.report.published import Published
+from almakit.paper.grid import Published, published
 from almakit.report.table import comma_separated, latex
 
 BASE = Entry(
@@ -57,7 +56,7 @@ def test_geometric_means_are_over_the_same_models() -> None:
 
 
 def test_the_papers_mnist_summary_contradicts_its_appendix() -> None:
-    rows = published.tables()
+    rows = published()
     found = {
         key: tables.own_mean(rows, key)
         for key, row in rows.items()

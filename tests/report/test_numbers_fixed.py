@@ -15,7 +15,7 @@ from runs.small_runs import small_run
 from almakit.cli.run import exit_code
 from almakit.radius import readable
 from almakit.report import subjects, tables
-from almakit.report.page import Limits, build, render
+from almakit.report.page import build, render
 from almakit.report.results import Results, Together
 from almakit.report.trust import checks, counts_of
 from almakit.runs.export import flat_rows
@@ -62,10 +62,10 @@ def test_tables_have_no_median_and_nothing_failed(run):
 
 def test_one_marker_and_no_curve(run):
     (subject,) = subjects.load([run.folder])
-    data = build([subject], Limits(images=1))
+    data = build([subject], 1)
     assert data["attacks"][0]["fixed"]["epsilon"] == 0.2 and data["attacks"][1]["fixed"] is None
     alone = replace(subject, columns=subject.columns[:1])
-    assert build([alone], Limits(images=1))["envelopes"] == []
+    assert build([alone], 1)["envelopes"] == []
     assert "one mark there" in render([subject])
 
 

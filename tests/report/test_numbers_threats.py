@@ -12,7 +12,7 @@ import pytest
 from runs.small_runs import small_run
 
 from almakit.report import subjects, tables
-from almakit.report.page import Limits, build, render
+from almakit.report.page import build, render
 from almakit.report.run import write_report
 from almakit.runs.spec import RunSpec
 from almakit.runs.threat import Threat, appended, goal_name, named, resisted, sentence, threat_of
@@ -40,7 +40,7 @@ def test_targeted_never_shares_a_block_with_untargeted(folders):
     one, two = tables.tables_of(found)[found[0].name]
     assert [row["attack"] for row in (*one.rows, *two.rows)] == ["DDN 30", "DDN 30, targeted"]
     assert one.rows[0]["goal"] == "untargeted" and two.title == "ℓ2 norm, targeted (random)"
-    data = build(found, Limits(images=1))
+    data = build(found, 1)
     assert [group["key"] for group in data["groups"]] == ["l2", "l2/random"] and data["envelopes"] == []
     assert [attack["group"] for attack in data["attacks"]] == ["l2", "l2/random"]
     assert data["attacks"][0]["method"] != data["attacks"][1]["method"], "another colour"

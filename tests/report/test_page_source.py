@@ -17,7 +17,7 @@ from report.made_runs import FOUR, MadeAttack, make_run
 
 from almakit.report import page as report_page
 from almakit.report import subjects
-from almakit.report.page import Limits, build, render
+from almakit.report.page import build, render
 
 
 class Reader(HTMLParser):
@@ -83,7 +83,7 @@ def test_data_cannot_leave_its_script() -> None:
 
 def test_without_pictures_the_page_is_small(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", 40, tuple(MadeAttack(f"a{n}", f"A{n}") for n in range(30)))
-    page = render(subjects.load([run]), Limits(images=0))
+    page = render(subjects.load([run]), 0)
     assert len(page.encode()) < 0.8e6
 
 
@@ -92,7 +92,7 @@ def test_larger_runs_are_thinned_and_say_so(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(report_page, "CURVE", 50)
     run = make_run(tmp_path / "run", 300, FOUR[:2], chunk=100)
     (subject,) = subjects.load([run])
-    data = build([subject], Limits(images=3))
+    data = build([subject], 3)
     model, attack = data["models"][0], data["attacks"][0]
     assert model["sampled"] == len(model["ids"]) == 200
     cells = np.frombuffer(base64.b64decode(attack["cells"]), "<f4")

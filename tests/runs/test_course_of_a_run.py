@@ -1,4 +1,4 @@
-"""Best distances on the way: kept with every record, read from folders that lack them, summed up and drawn; and a
+"""Best distances on the way: kept with every record, read from folders that lack them, summed up; and a
 budget that ends where nothing improves."""
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from runs.small_runs import Net, images, small_run
 from almakit import Run, attacks
 from almakit.cli.main import main
 from almakit.report import subjects
-from almakit.report.figures import draw_courses
 from almakit.runs.model import open_model
 from almakit.runs.store.records import PASSES
 from almakit.runs.verify import verify_run
@@ -38,7 +37,7 @@ def test_a_record_keeps_what_the_attack_says(run: Run) -> None:
         assert kept[-1] == record.distance
 
 
-def test_the_summary_has_the_medians_and_the_report_draws_them(run: Run, tmp_path: Path) -> None:
+def test_the_summary_has_the_medians(run: Run) -> None:
     minimal, fixed = run.summary["attacks"]
     attacked = [record for record in run.records_of(0) if record.attacked]
     assert "course" not in fixed
@@ -47,9 +46,6 @@ def test_the_summary_has_the_medians_and_the_report_draws_them(run: Run, tmp_pat
         middle = np.median([np.inf if record.course[name] is None else record.course[name] for record in attacked])
         assert (row["median"] is None and np.isinf(middle)) or row["median"] == pytest.approx(middle)
     assert minimal["course"][-1]["median"] == pytest.approx(minimal["median_attacked"]["value"])
-    written = draw_courses(subjects.load([run.folder]), tmp_path)
-    assert [path.name for path in written] == ["courses.svg", "courses.pdf", "courses.png"]
-    assert all(path.stat().st_size > 2000 for path in written)
 
 
 def test_a_folder_of_before_is_read_verified_and_has_no_course(run: Run, tmp_path: Path) -> None:
@@ -63,7 +59,6 @@ def test_a_folder_of_before_is_read_verified_and_has_no_course(run: Run, tmp_pat
     again = Run(old)
     assert [record.course for record in again.records] == [dict.fromkeys(NAMES)] * len(again.records)
     assert "course" not in subjects.load([old])[0].columns[0].numbers
-    assert draw_courses(subjects.load([old]), tmp_path) == []
     assert small_run(old, attacks=BOTH, data=images(16)).records == again.records
 
 

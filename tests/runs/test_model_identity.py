@@ -81,7 +81,7 @@ def two_models(one: Path, two: Path) -> None:
     assert len({model["name"] for model in models}) == len({model["page"] for model in models}) == 2
     with pytest.raises(BadInput, match="weights are equal and whose code, preprocessing or settings differ"):
         compare(one, two)
-    assert compare(one, two, across=["models"])["comparisons"]
+    assert compare(one, two, across_models=True)["comparisons"]
 
 
 @pytest.mark.parametrize(

@@ -187,9 +187,6 @@ def truncated(text: str) -> str:
 
 @pytest.mark.parametrize("harm", [edited, truncated])
 def test_no_reader_believes_an_edited_run_toml(harm, tmp_path, capsys):
-    from almakit.report.page import Limits
-    from almakit.report.watch import Pages
-
     run = small_run(tmp_path / "run")
     file = run.folder / "run.toml"
     honest = file.read_text()
@@ -199,7 +196,6 @@ def test_no_reader_believes_an_edited_run_toml(harm, tmp_path, capsys):
         "open": lambda: Run(run.folder),
         "report": lambda: subjects.load([run.folder]),
         "merge": lambda: merge([run.folder], tmp_path / "other"),
-        "watch": lambda: Pages([run.folder], Limits(), 1.0).page(),
     }
     for name, read in readers.items():
         with pytest.raises(SpecChanged, match=r"run\.toml is not the one that records\.sqlite"):

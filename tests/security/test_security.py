@@ -27,8 +27,7 @@ from almakit.data.dataset import Dataset
 from almakit.data.hub import COLLECTIONS
 from almakit.errors import AlmakitError, BadInput, BadModel
 from almakit.report import subjects
-from almakit.report.page import Limits, render
-from almakit.report.watch import HOST, Pages, Server
+from almakit.report.page import render
 from almakit.runs.failures import Corrupt
 from almakit.runs.merge import merge
 from almakit.runs.spec import RunSpec
@@ -178,7 +177,7 @@ def page(folder: Path, names: list[str]) -> str:
     ids = tuple(f"{name} {row}" for row, name in enumerate(names))
     dataset = Dataset(names[1], ids, labels, lambda rows: x[list(rows)], None, tuple(names[:5]))
     small_run(folder, model=model, data=dataset, attacks=["alma(distance=l2, steps=4)"])
-    return render(subjects.load([folder]), Limits(images=4))
+    return render(subjects.load([folder]), 4)
 
 
 def test_the_report_escapes_everything_and_has_a_policy(tmp_path):
@@ -190,12 +189,6 @@ def test_the_report_escapes_everything_and_has_a_policy(tmp_path):
     assert not hostile.events and "<script>alert" not in text
     assert "Content-Security-Policy" in text and "default-src" in text
     assert ">49<" not in text, "a name was read as a template"
-
-
-def test_watch_serves_this_machine_and_one_page(tmp_path):
-    assert HOST == "127.0.0.1"
-    with Server(Pages([tmp_path], Limits(images=0), 1.0), 0) as server:
-        assert server.server_address[0] == "127.0.0.1"
 
 
 @pytest.fixture(scope="module")

@@ -125,8 +125,6 @@ def reader(path: str) -> object:
     """Every verb that reads a run folder; the first thing said counts."""
     from almakit.cli.main import main
     from almakit.errors import AlmakitError
-    from almakit.report.page import Limits
-    from almakit.report.watch import Pages
 
     out, figures = f"{path}-out", [] if path.endswith("0") else ["--no-figures"]  # which take seconds: one in ten
     verbs = [
@@ -154,10 +152,6 @@ def reader(path: str) -> object:
             raise RuntimeError(f"{verb[0]}: {code} {err.getvalue()}")
         if code in (1, 2) or (code == 4 and verb[0] == "verify"):
             said.append(f"{verb[0]} ({code}): {(err.getvalue() or shown.getvalue())[:300]}")
-    try:
-        Pages([Path(path)], Limits(images=2), 1.0).page()
-    except AlmakitError as error:
-        said.append(str(error))
     if said:
         raise AlmakitError("; ".join(said))
     return "read"

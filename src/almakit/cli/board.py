@@ -14,16 +14,15 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..report.board import write_board
-from ..report.page import Limits
+from ..report.board import FEW, write_board
 from .arguments import DONE, FOLDERS
-from .report import EPSILON, limits
+from .report import EPSILON, pictures
 
-ARGUMENTS = (FOLDERS, ("--out FOLDER", Path, "where to write", Path("site")), EPSILON, *limits(12, 2.0))
+ARGUMENTS = (FOLDERS, ("--out FOLDER", Path, "where to write", Path("site")), EPSILON, pictures(FEW))
 
 
 def main(args: argparse.Namespace) -> int:
-    board, written = write_board(args.folders, args.out, args.epsilon, Limits(args.images, args.megabytes))
+    board, written = write_board(args.folders, args.out, args.epsilon, args.images)
     models = sum(len(table.subjects) for table in board.tables)
     size = sum(path.stat().st_size for path in written) / 1e6
     print(f"{written[0]}: {models} model{'s' * (models != 1)}, {len(written)} files, {size:.1f} MB.")

@@ -1,8 +1,8 @@
 """Compares two runs image by image, for the attacks and images (matched by their contents) that both contain.
 
 Prints what both runs are, the ratio of medians with its 95 % interval, the number of images with a smaller, larger
-or equal change in the second run, and the images that changed most. Runs on different models or with different goals
-need --across. With --fail-if-worse the exit code is 5 if an attack's median grew, or its success rate fell, by more
+or equal change in the second run, and the images that changed most. Runs on different models need
+--across models. With --fail-if-worse the exit code is 5 if an attack's median grew, or its success rate fell, by more
 than the given share.
 
   almakit compare runs/before runs/after --fail-if-worse 2%
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 from ..report.compare import compare, table
@@ -31,24 +30,10 @@ def share(text: str) -> float:
     return value
 
 
-def pair(text: str) -> tuple[str, str]:
-    """``A=>B``."""
-    before, arrow, after = (part.strip() for part in text.partition("=>"))
-    if not (before and arrow and after):
-        raise argparse.ArgumentTypeError(f"{text!r}: write the attack of the first run, =>, the attack of the second")
-    return before, after
-
-
 ARGUMENTS = (
     ("first BEFORE", Path, "a run folder"),
     ("second AFTER", Path, "the run folder to compare with it"),
-    (
-        "--pair A=>B",
-        [pair],
-        "compare attack A of the first run with attack B of the second, e.g. "
-        '"ddn(steps=100)=>alma(distance=l2, steps=100)"; may be repeated',
-    ),
-    ("--across", [("models", "goals")], "compare runs whose models or goals differ; may be given twice"),
+    ("--across", ("models",), "compare runs whose models differ"),
     ("--fail-if-worse 2%", share, "exit with 5 if the second run is worse by more than this"),
     ("--show N", within(int, 0), "name at most this many changed images per attack", 10),
     JSON,
@@ -56,8 +41,7 @@ ARGUMENTS = (
 
 
 def main(args: argparse.Namespace) -> int:
-    canonical = _canonical() if args.pair else str
-    comparison = compare(args.first, args.second, args.pair, across=args.across, canonical=canonical)
+    comparison = compare(args.first, args.second, args.across is not None)
     allowed, found = args.fail_if_worse, comparison["comparisons"]
     worse = [] if allowed is None else [one for one in found if not one["worse_by"] <= allowed]
     if args.json:
@@ -72,9 +56,3 @@ def main(args: argparse.Namespace) -> int:
         for one in worse:
             print(f"\nWorse than {100 * (allowed or 0):g} % allows: {one['attack']}, by {100 * one['worse_by']:.3g} %.")
     return WORSE if worse else DONE
-
-
-def _canonical() -> Callable[[str], str | None]:
-    from ..runs.attack_text import as_written_now
-
-    return as_written_now

@@ -28,7 +28,6 @@ VERBS = {
     "report": "make a page, figures and tables of one or several runs",
     "board": "make a static leaderboard of many runs: models x attacks",
     "compare": "compare two runs image by image, with an exit code for CI",
-    "watch": "serve the report of a run in progress, on this machine only",
     "verify": "verify a run's stored images, or a folder of images, again",
     "certify": "compute radii within which the model provably keeps its class",
     "transfer": "test a run's adversarial images on other models: the transfer matrix",

@@ -1,8 +1,8 @@
 """Makes a report of one or several run folders: one self-contained page, tables and figures.
 
 index.html loads nothing from the network. The folder also holds tables.md, tables.csv, tables.tex (booktabs),
-curves.svg, curves.pdf, curves.png, gallery.png and summary.json. Runs of the same model on the same images are one
-model in the report. An unfinished run is reported with its finished chunks, and the report says so.
+curves.svg, curves.pdf, curves.png and summary.json. Runs of the same model on the same images are one model in the
+report. An unfinished run is reported with its finished chunks, and the report says so.
 
   almakit report runs/a
   almakit report runs/smallcnn runs/smallcnn-ddn --out report
@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..report.page import Limits
+from ..report.page import IMAGES
 from ..report.run import write_report
 from ..runs.radii import texts_of
 from ..runs.store.files import inside
@@ -27,12 +27,8 @@ EPSILON: Row = (
 )
 
 
-def limits(images: int = 60, megabytes: float = 12.0) -> tuple[Row, Row]:
-    """Limits on the images of a page."""
-    return (
-        ("--images N", within(int, 0), "pictures of at most this many images per model", images),
-        ("--megabytes MB", within(float, 0, 1e6), "largest total size of the pictures of a page", megabytes),
-    )
+def pictures(usual: int) -> Row:
+    return ("--images N", within(int, 0), "pictures of at most this many images per model", usual)
 
 
 ARGUMENTS = (
@@ -44,16 +40,14 @@ ARGUMENTS = (
         "the name of the model in the report; repeat it for several models, in the order of their runs",
     ),
     EPSILON,
-    *limits(),
+    pictures(IMAGES),
     NO_FIGURES,
 )
 
 
 def main(args: argparse.Namespace) -> int:
     out = args.out or (inside(args.folders[0], "report") if len(args.folders) == 1 else Path("report"))
-    written = write_report(
-        args.folders, out, Limits(args.images, args.megabytes), not args.no_figures, args.epsilon, args.name
-    )
+    written = write_report(args.folders, out, args.images, not args.no_figures, args.epsilon, args.name)
     names = ", ".join(path.name for path in written[1:])
     print(f"{written[0]} ({written[0].stat().st_size / 1e6:.1f} MB), and beside it {names}.")
     return DONE

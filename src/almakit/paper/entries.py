@@ -5,18 +5,29 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput
-from ..report.published import Published, published
 from ..report.run import Run
 from ..runs.attack_text import as_written_now
 from ..runs.merge import merge
 from ..runs.spec import RunSpec
 from ..runs.store import database_name
-from .grid import DATASETS, Cell, Network, cells, distinct, name_of, network_of, networks, title_of
+from .grid import (
+    DATASETS,
+    Cell,
+    Network,
+    Published,
+    cells,
+    distinct,
+    name_of,
+    network_of,
+    networks,
+    published,
+    title_of,
+)
 from .sample import WRITTEN
 
 FORMAT = 1
@@ -92,7 +103,7 @@ def collect(out: Path, dataset: str, first: Sequence[str] = ()) -> Collected:
     for config in sorted(out.glob("runs/*/*/run.toml")):
         spec = RunSpec.from_toml(config)
         text = as_written_now(spec.attacks[0]) if len(spec.attacks) == 1 else None
-        if text not in grid or _other_dataset(spec.data, dataset):
+        if text not in grid or _dataset_of(spec.data) in {*DATASETS} - {dataset}:
             continue
         join_shards(config.parent)
         if (config.parent / database_name()).is_file():
@@ -130,10 +141,17 @@ def _add(found: Collected, run: Run, cell: Cell, network: Network, out: Path) ->
     found.failed_chunks += failed
 
 
-def _other_dataset(data: str, dataset: str) -> bool:
-    """Whether the images belong to another of the paper's data sets, where an attack may have the same text."""
-    name = "imagenet" if data.endswith(WRITTEN) else data.partition(":")[0]
-    return name in DATASETS and name != dataset
+def _dataset_of(data: str) -> str:
+    """The data set of a URI: its name, or that of the list written by `almakit reproduce`."""
+    return "imagenet" if data.endswith(WRITTEN) else data.partition(":")[0].partition("/")[0]
+
+
+def _published(spec: RunSpec, cell: Cell, network: Network) -> Published | None:
+    """The paper's row of a cell; None for another network, other images, or targets."""
+    paper = network.name.partition("@")[0] in [known.name for known in networks(cell.dataset)]
+    if not paper or _dataset_of(spec.data) != cell.dataset or spec.targets is not None:
+        return None
+    return published().get((cell.dataset, network.model, cell.distance, cell.attack, cell.budget))
 
 
 def entry_of(run: Run, cell: Cell, network: Network, folder: str) -> Entry:
@@ -154,8 +172,7 @@ def entry_of(run: Run, cell: Cell, network: Network, folder: str) -> Entry:
         backwards=part["backwards"]["mean"],
         seconds=part["seconds"]["per_image"],
         clean_accuracy=summary["clean_accuracy"]["value"],
-        # An older folder may contain an older text of the same attack.
-        paper=published(network.name, run.spec.data, replace(run.attacks[0], text=cell.text)),
+        paper=_published(run.spec, cell, network),
         complete=summary["complete"],
         seed=facts["seed"],
         started=str(summary["started"]),

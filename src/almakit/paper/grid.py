@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib.resources import files
 from pathlib import PurePath
 
 from ..errors import BadInput
 from ..report.labels import DISTANCES
-from ..report.published import rows
 
 DATASETS = ("mnist", "cifar10", "imagenet")
 BUDGETS = ("small", "large", "both")
 SAMPLES = {"mnist": 10_000, "cifar10": 1000, "imagenet": 1000}
 """How many images the paper used: all of MNIST's test set, the first 1000 of CIFAR-10's, 1000 of ImageNet's validation
 set."""
+
+
+def rows(file: str) -> list[dict[str, str]]:
+    """A table of this package: tables.csv, grid.csv, attacks.csv or models.csv."""
+    return list(csv.DictReader(files(__package__).joinpath(file).read_text(encoding="utf-8").splitlines()))
+
 
 TITLES = {row["attack"]: row["title"] for row in rows("attacks.csv")}
 COSTLY = tuple(row["attack"] for row in rows("attacks.csv") if row["costly"])
@@ -132,4 +139,32 @@ def choose(
         raise BadInput(
             f"nothing is left of the paper's {dataset} tables with these --attacks, --distances and --budget."
         )
+    return found
+
+
+@dataclass(frozen=True)
+class Published:
+    """A row of the paper's tables; None for a dash."""
+
+    success: float | None
+    median: float | None
+    forwards: float | None
+    backwards: float | None
+
+
+Key = tuple[str, str, str, str, str]
+"""Data set, model, distance, attack, budget."""
+
+
+@cache
+def published() -> dict[Key, Published]:
+    """The paper's tables."""
+    found = {}
+    for row in rows("tables.csv"):
+        success, *others = (
+            float(row[name]) if row[name].strip("-") else None
+            for name in ("asr_percent", "median_distance", "forwards", "backwards")
+        )
+        key = (row["dataset"], row["model"], row["distance"], row["attack"], row["budget"])
+        found[key] = Published(None if success is None else success / 100, *others)
     return found

@@ -8,10 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from ..report.numbers import geometric_mean
-from ..report.published import Key, Published, tables
 from ..report.table import NONE, Column, Row, Table, figure, percent
 from .entries import Entry
-from .grid import name_of
+from .grid import Key, Published, name_of, published
 
 SUMMARY = "geometric-mean"
 ROUNDING = (0.0005, 0.01, 0.01)
@@ -131,7 +130,7 @@ def _same_line(one: Key, other: Key) -> bool:
 
 def _printed(entry: Entry) -> str:
     """An attack's line in the paper's summary and, where its appendix gives another mean, that one too."""
-    rows, key = tables(), (entry.dataset, SUMMARY, entry.distance, entry.attack, entry.budget)
+    rows, key = published(), (entry.dataset, SUMMARY, entry.distance, entry.attack, entry.budget)
     if key not in rows:
         return ""
     printed, own = rows[key], own_mean(rows, key)

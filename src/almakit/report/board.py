@@ -25,7 +25,7 @@ from ..runs.threat import goal_name, resisted
 from . import page
 from .labels import distance_name
 from .numbers import Array, median
-from .page import CELLS, Limits, curve
+from .page import CELLS, curve
 from .results import Results
 from .subjects import Group, Subject, group_key, group_name, groups_of, joined, opened
 from .summary import certified_accuracy
@@ -228,13 +228,13 @@ def _certified(subject: Subject, group: Group, radii: Sequence[float]) -> dict[s
 
 
 SCRIPTS = ("core", "theme", "board")
-FEW = Limits(12, 2.0)
-"""Number of pictures on a model's page, of which a board may have many."""
+FEW = 12
+"""Usual number of images on a model's page, of which a board may have many."""
 PAGE = re.compile(r"models/[a-z0-9-]+\.html")
 
 
 def write_board(
-    folders: Sequence[str | Path], out: str | Path, epsilons: Radii = (), limits: Limits = FEW
+    folders: Sequence[str | Path], out: str | Path, epsilons: Radii = (), images: int = FEW
 ) -> tuple[Board, list[Path]]:
     """Read run folders and write ``index.html``, ``models/*.html`` and ``board.json`` into ``out``. Returns the board
     and the files.
@@ -248,7 +248,7 @@ def write_board(
         "board.json": json.dumps(numbers(found), indent=1, ensure_ascii=False, allow_nan=False) + "\n",
     }
     for subject in (subject for table in found.tables for subject in table.subjects):
-        texts[f"models/{page_name(subject)}"] = page.render([subject], limits, board="../index.html")
+        texts[f"models/{page_name(subject)}"] = page.render([subject], images, board="../index.html")
     before = _pages(place)
     for name, text in texts.items():
         files.write_bytes(files.inside(place, name), writable(text).encode())
@@ -276,7 +276,7 @@ def render(found: Board) -> str:
     return writable(
         page.template("board.html.j2").render(
             **page.frame(SCRIPTS),
-            data=page.embedded(data | {"distances": [], "groups": [], "watch": None}),
+            data=page.embedded(data | {"distances": [], "groups": []}),
             board=data,
             counts={"models": len(models), "folders": len(runs), "attacks": len(heads)},
             unfinished=[run for run in runs if not run["complete"]],

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..errors import BadInput
-from ..radius import same
 from ..runs.store.records import ImageInfo
 from ..runs.threat import goal_name, threat_of
 from .numbers import TIE, Array, Bootstrap, median, percentiles
@@ -27,23 +26,14 @@ NOTE = (
 MEDIAN = next(measure for measure in MEASURES if measure.name == "median")
 
 
-def compare(
-    first: str | Path,
-    second: str | Path,
-    pairs: Sequence[tuple[str, str]] = (),
-    seed: int = 0,
-    across: Sequence[str] = (),
-    canonical: Callable[[str], str | None] = lambda text: text,
-) -> dict[str, Any]:
+def compare(first: str | Path, second: str | Path, across_models: bool = False, seed: int = 0) -> dict[str, Any]:
     """Compare every attack that both runs contain. Images are paired by contents and label.
 
     Args:
         first: the run folder before.
         second: the run folder after.
-        pairs: texts of the attacks to pair (default: equal texts).
+        across_models: whether the runs may be of different models.
         seed: seed for resampling the pairs.
-        across: what may differ: "models", "goals" or both.
-        canonical: function that returns an attack's text as runs store it.
 
     Returns:
         A dict: ``before`` and ``after`` describe the runs; ``comparisons`` has one entry for each pair of attacks. A
@@ -51,21 +41,22 @@ def compare(
     """
     one, two = load([first])[0], load([second])[0]
     before, after = _side(one), _side(two)
-    if "models" not in across and (before["model_sha256"] or before["model"]) != (
-        after["model_sha256"] or after["model"]
-    ):
+    if not across_models and (before["model_sha256"] or before["model"]) != (after["model_sha256"] or after["model"]):
         equal = before["weights"] and before["weights"] == after["weights"]
         why = ", whose weights are equal and whose code, preprocessing or settings differ" if equal else ""
         raise BadInput(
             f"the runs attack different models{why}: {_line(before)}; {_line(after)}. To compare models, give --across "
             "models."
         )
-    if "goals" not in across and before["goal"] != after["goal"]:
+    if before["goal"] != after["goal"]:
+        raise BadInput(f"the runs have different goals: {first} is {before['goal']}, {second} is {after['goal']}.")
+    left, right = ({column.info.text: column for column in subject.columns} for subject in (one, two))
+    matched = [text for text in left if text in right]
+    if not matched:
         raise BadInput(
-            f"the runs have different goals: {first} is {before['goal']}, {second} is {after['goal']}. To compare "
-            "goals, give --across goals."
+            f"the two runs have no attack in common: the first has {', '.join(left) or 'none'}; the second has "
+            f"{', '.join(right) or 'none'}. To see different attacks side by side, make a report of both runs."
         )
-    matched = _match(one, two, pairs, canonical)
     here, there = _by_content(one), _by_content(two)
     shared = [(info.index, there[content].index, info.id) for content, info in here.items() if content in there]
     if not shared or one.runs[0].meta.get("features") != two.runs[0].meta.get("features"):
@@ -73,7 +64,7 @@ def compare(
             f"{first} and {second} have no image in common (images are matched by their contents and labels); compare "
             "runs on the same data."
         )
-    found = [_pair(left, right, shared, seed, "goals" in across) for left, right in matched]
+    found = [_pair(left[text], right[text], shared, seed) for text in matched]
     return {"before": before, "after": after, "comparisons": found}
 
 
@@ -114,53 +105,15 @@ def _by_content(subject: Subject) -> dict[tuple[str, int, int], ImageInfo]:
     return found
 
 
-def _match(
-    one: Subject, two: Subject, pairs: Sequence[tuple[str, str]], canonical: Callable[[str], str | None]
-) -> list[tuple[Results, Results]]:
-    here, there = ({column.info.text: column for column in subject.columns} for subject in (one, two))
-    chosen = [
-        (_known(left, here, "first", canonical), _known(right, there, "second", canonical)) for left, right in pairs
-    ] or [(text, text) for text in here if text in there]
-    if not chosen:
-        raise BadInput(
-            'the two runs have no attack in common; name which to compare with --pair "text in the '
-            'first=>text in the second". '
-            f"The first has {', '.join(here) or 'none'}; the second {', '.join(there) or 'none'}."
-        )
-    for left, right in chosen:
-        if here[left].info.distance != there[right].info.distance:
-            raise BadInput(f"{left} and {right} minimise different distances; choose attacks of the same distance.")
-        if not same(here[left].reach, there[right].reach):
-            raise BadInput(
-                f"{left} and {right} do not look equally far: one works at a fixed radius that is not the other's; "
-                "choose two that look for the smallest change, or two of the same radius."
-            )
-    return [(here[left], there[right]) for left, right in chosen]
-
-
-def _known(text: str, known: Mapping[str, Results], place: str, canonical: Callable[[str], str | None]) -> str:
-    """The stored text of the attack that ``text`` means; ``text`` may be as typed for ``almakit run`` or as stored."""
-    written = canonical(text)
-    for stored in known:
-        if text == stored or (written is not None and written in (stored, canonical(stored))):
-            return stored
-    raise BadInput(f"the {place} run has no attack {text!r}; it has {', '.join(known) or 'none'}.")
-
-
-def _pair(
-    before: Results, after: Results, shared: Sequence[tuple[int, int, str]], seed: int, any_target: bool
-) -> dict[str, Any]:
-    """Compare two attacks on the images that both attacked."""
+def _pair(before: Results, after: Results, shared: Sequence[tuple[int, int, str]], seed: int) -> dict[str, Any]:
+    """Compare an attack's results in two runs, on the images that it attacked in both."""
     both = [(before.rows[i], after.rows[j], name) for i, j, name in shared if i in before.rows and j in after.rows]
     if not both:
         raise BadInput(f"no image was attacked by {before.info.text} in both runs yet; resume them first.")
     # With all targets, the nearest target may differ between the runs.
-    for left, right, name in () if any_target or before.many_targets else both:
+    for left, right, name in () if before.many_targets else both:
         if left.target != right.target:
-            raise BadInput(
-                f"the runs aim at different classes (image {name}: {left.target} and {right.target}); to compare them "
-                "all the same, give --across goals."
-            )
+            raise BadInput(f"the runs aim at different classes (image {name}: {left.target} and {right.target}).")
     one = Results(before.info, [record for record, _, _ in both], before.run, step=before.step)
     two = Results(after.info, [record for _, record, _ in both], after.run, step=after.step)
     # An attack at a fixed radius only decides whether an image is broken; its distance has no meaning.
@@ -180,7 +133,7 @@ def _pair(
     # Per image, if both attacks succeeded.
     growth = math.nan if fixed or not found.any() else float(np.exp(np.mean(np.log(y[found] / x[found]))))
     return {
-        "attack": " -> ".join(dict.fromkeys([before.info.text, after.info.text])),
+        "attack": before.info.text,
         "distance": before.info.distance,
         "images": len(both),
         "parts": parts,

@@ -8,7 +8,7 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -32,20 +32,7 @@ from .table import Table, brief, count, figure, percent
 from .tables import helps, pixel_table, smallest, standing, tables_of
 from .trust import checks, counts_of, facts
 
-SCRIPTS = (
-    "core",
-    "svg",
-    "chart",
-    "theme",
-    "table",
-    "curves",
-    "budget",
-    "scatter",
-    "trace",
-    "explorer",
-    "detail",
-    "watch",
-)
+SCRIPTS = ("core", "svg", "chart", "theme", "table", "curves", "budget", "scatter", "trace", "explorer", "detail")
 STYLES = ("base", "parts", "board", "print")
 
 
@@ -55,42 +42,23 @@ and curves of this many points:"""
 CURVE = 2_000
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Limits on the images of a page."""
-
-    images: int = 60
-    megabytes: float = 12.0
-
-
-USUAL = Limits()
-
-
-@dataclass(frozen=True)
-class Watch:
-    """Data of a page that is served during a run: its version, and how often it checks for a newer one."""
-
-    version: str
-    seconds: float
+IMAGES = 60
+"""Usual number of images whose pictures a page shows for each model."""
 
 
 def render(
     subjects: Sequence[Subject],
-    limits: Limits = USUAL,
-    watch: Watch | None = None,
+    images: int = IMAGES,
     board: str | None = None,
     sections: Sequence[Section] | None = None,
 ) -> str:
-    """The page of these subjects. ``board``: the address of its leaderboard. ``sections``: the result of
-    ``sections_of``, if computed already."""
-    complete = all(subject.complete for subject in subjects)
-    data = build(subjects, limits) | {
-        "watch": None if watch is None else {"version": watch.version, "seconds": watch.seconds, "complete": complete}
-    }
+    """The page of these subjects, with pictures of at most ``images`` images of each. ``board``: the address of its
+    leaderboard. ``sections``: the result of ``sections_of``, if computed already."""
+    data = build(subjects, images)
     tables = tables_of(subjects)
     return writable(
         template("page.html.j2").render(
-            **frame(SCRIPTS, "; connect-src 'self'" if watch else ""),
+            **frame(SCRIPTS),
             title=", ".join(dict.fromkeys(subject.name for subject in subjects)),
             board=board,
             data=embedded(data),
@@ -98,7 +66,7 @@ def render(
             results=tables,
             helps=helps([table for mine in tables.values() for table in mine]),
             sections=sections_of(subjects) if sections is None else sections,
-            unfinished=not complete,
+            unfinished=not all(subject.complete for subject in subjects),
             curve_groups=data["groups"],
             what=resisted_by({goal for _, goal in groups_of(subjects)}),
             tables=all(subject.runs[0].features is not None for subject in subjects),
@@ -108,7 +76,6 @@ def render(
             fixed=any(math.isfinite(column.reach) for subject in subjects for column in subject.columns),
             traces=bool(data["traces"]),
             pictures=bool(data["gallery"]),
-            watch=watch,
         )
     )
 
@@ -166,16 +133,13 @@ def _tiles(subject: Subject) -> list[dict[str, Any]]:
 # Parts that are equal on every page.
 
 
-def frame(scripts: tuple[str, ...], talk: str = "") -> dict[str, Any]:
+def frame(scripts: tuple[str, ...]) -> dict[str, Any]:
     """The common values of page templates: styles, scripts, and the content security policy that allows only these, by
-    hash.
-
-    Pictures come only from the page itself. ``talk`` is an additional permission for a watched page.
-    """
+    hash, and pictures from the page itself."""
     found, css = _scripts(scripts), _css()
     policy = (
         f"default-src 'none'; script-src {' '.join(map(_hash, found))}; style-src {_hash(css)}; img-src "
-        f"data:{talk}; base-uri 'none'; form-action 'none'"
+        "data:; base-uri 'none'; form-action 'none'"
     )
     return {"version": VERSION, "policy": policy, "css": css, "scripts": found}
 
@@ -233,11 +197,11 @@ def _thousands(value: float | None) -> str:
 # Data for the page's script.
 
 
-def build(subjects: Sequence[Subject], limits: Limits) -> dict[str, Any]:
+def build(subjects: Sequence[Subject], images: int) -> dict[str, Any]:
     """The page's data. Names come from untrusted folders and are used as text only."""
     columns = [column for subject in subjects for column in subject.columns]
     methods = list(dict.fromkeys(column.label.method for column in columns))
-    album = Album(int(limits.megabytes * 1e6))
+    album = Album()
     share = min(1.0, CELLS / max(sum(len(subject.images) * len(subject.columns) for subject in subjects), 1))
     data: dict[str, Any] = {
         "models": [],
@@ -269,7 +233,7 @@ def build(subjects: Sequence[Subject], limits: Limits) -> dict[str, Any]:
     for number, subject in enumerate(subjects):
         first, kept = len(data["attacks"]), max(1, int(len(subject.images) * share))
         sample = [place * len(subject.images) // kept for place in range(kept)] if subject.images else []
-        gallery = gallery_of(subject, number, first, limits.images, album)
+        gallery = gallery_of(subject, number, first, images, album)
         data["gallery"] += gallery
         data["models"].append(_model(subject, sample, len(gallery)))
         data["attacks"] += [
@@ -285,8 +249,7 @@ def build(subjects: Sequence[Subject], limits: Limits) -> dict[str, Any]:
             if (radii := subject.certified_curve(group)) is not None:
                 data["certified"].append(place | {"curve": curve(radii, share < 1)})
         data["traces"] += _traces(subject, number, first)
-    shown = {"images": limits.images, "megabytes": limits.megabytes, "full": album.full}
-    return data | {"pictures": album.uris, "limits": shown}
+    return data | {"pictures": list(album.uris)}
 
 
 def _model(subject: Subject, sample: list[int], shown: int) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from ..runs.store import files
 from ..runs.threat import resisted
 from . import figures, page, subjects, tables
 from .labels import distance_name
-from .page import USUAL, Limits
+from .page import IMAGES
 from .sections import Section, sections_of
 from .subjects import Subject
 from .summary import FORMAT, resisting
@@ -103,7 +103,7 @@ def finish(out: Path, keep: tempfile.TemporaryDirectory[str] | None = None) -> R
 def write_report(
     folders: Sequence[str | Path],
     out: str | Path,
-    limits: Limits = USUAL,
+    images: int = IMAGES,
     with_figures: bool = True,
     epsilons: Radii = (),
     names: Sequence[str] = (),
@@ -113,7 +113,7 @@ def write_report(
     Args:
         folders: run folders; those with the same model and images are combined.
         out: folder to write into.
-        limits: limits on the images of the page.
+        images: largest number of images of each model whose pictures are on the page.
         with_figures: whether to draw the figures with matplotlib.
         epsilons: radii to give robust accuracy at, by default those of the runs.
         names: names of the models, in their order.
@@ -126,7 +126,7 @@ def write_report(
     place = Path(out)
     written_tables = tables.tables_of(found)
     texts = {
-        "index.html": page.render(found, limits, sections=made),
+        "index.html": page.render(found, images, sections=made),
         "tables.md": tables.written(written_tables, "markdown"),
         "tables.csv": tables.written(written_tables, "csv"),
         "tables.tex": tables.written(written_tables, "latex"),
@@ -137,9 +137,6 @@ def write_report(
     written = [place / name for name in texts]
     if with_figures:
         written += figures.draw_curves(found, place)
-        written += figures.draw_courses(found, place)
-        gallery = figures.draw_gallery(found, place)
-        written += [gallery] if gallery else []
     return written
 
 

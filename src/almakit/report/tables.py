@@ -9,7 +9,6 @@ from typing import Any
 from ..radius import readable, same
 from ..runs.threat import resisted, resisted_by
 from .labels import distance_name
-from .published import published
 from .subjects import Subject, group_name, groups_of
 from .summary import MEASURES
 from .table import Column, Row, Table, comma_separated, escape, latex, with_interval
@@ -18,11 +17,6 @@ from .trust import BAD, WARN, checks
 TOGETHER = "all attacks"
 FORMATS = ("text", "markdown", "csv", "latex")
 WHICH = tuple(Column(name, name, shown="csv") for name in ("model", "distance", "goal"))
-PAPER = (
-    Column("paper_success_rate", "paper: success", "share", "detail", help="of the paper's own runs", order="down"),
-    Column("paper_median", "paper: median", "distance", "detail", help="of the paper's own runs"),
-)
-
 
 Tables = dict[str, list[Table]]
 """Tables by model, one per distance and goal."""
@@ -39,11 +33,7 @@ def tables_of(subjects: Sequence[Subject]) -> Tables:
     """The tables in the order of the page: by subject, the paper's distances first, untargeted before targeted."""
     found = {}
     for subject in subjects:
-        meta, parts = subject.runs[0].meta, []
-        for column in subject.columns:
-            paper = published(meta.get("model", ""), meta.get("data", ""), column.info)
-            more = {} if paper is None else {"paper_success_rate": paper.success, "paper_median": paper.median}
-            parts.append(column.numbers | more)
+        parts = [column.numbers for column in subject.columns]
         images = subject.runs[0].features is None
         found[subject.name] = [
             _table(subject.name, images, parts, worst, subject.radii) for worst in subject.worst_cases
@@ -84,7 +74,6 @@ def _table(
     for part in parts:
         row = which | {"attack": part["label"], "text": part["attack"]}
         row |= {measure.name: measure.read(part) for measure in MEASURES}
-        row |= {column.name: part.get(column.name) for column in PAPER}
         rows.append(row | _robust(radii, part["robust_accuracy"]))
     footer = int(len(rows) > 1)
     if footer:
@@ -94,7 +83,7 @@ def _table(
     over = "records, one for each image and target" if many else "images"
     caption = f"Attacks on {model}, {name.label}{words}: success and {what} in %, medians, over all {over}, with 95 % "
     title = (distance if short else name.long) + words
-    return Table((*columns, *PAPER), rows, title, escape(f"{caption}intervals."), (), footer)
+    return Table(tuple(columns), rows, title, escape(f"{caption}intervals."), (), footer)
 
 
 def _robust(radii: Sequence[float], known: Sequence[dict[str, Any]]) -> Row:

@@ -90,18 +90,15 @@ class Tracker:
             self.close()
 
     def _draw(self, folder: str) -> None:
-        """The report's figures of the run; left out if matplotlib is not installed."""
+        """The report's figure of the run; left out if matplotlib is not installed."""
         with tempfile.TemporaryDirectory() as place:
             found = subjects.load([folder])
             try:
                 (curves,) = figures.draw_curves(found, Path(place), ("png",))
-                gallery = figures.draw_gallery(found, Path(place))
             except Unavailable as error:
                 warnings.warn(f"the tracker gets no pictures: {error}", stacklevel=2)
                 return
             self.picture("robust accuracy", curves)
-            if gallery is not None:
-                self.picture("adversarial images", gallery)
 
     def _write(self, values: dict[str, Any], step: int) -> None:
         finite = {

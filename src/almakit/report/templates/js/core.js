@@ -85,7 +85,6 @@ const ak = {};
   ];
 
   // What the reader chose (epsilon, filters, the open image) is part of the address, so that a link shows what they see: #part?key=value&...
-  // It also survives a reload while a run is watched; a browser that keeps nothing loses only that.
   const address = () => location.hash.slice(1).split("?"), chosen = new Map();
   for (const [key, value] of new URLSearchParams(address()[1] || "")) {
     try { chosen.set(key, JSON.parse(value)); } catch { /* not ours */ }
@@ -97,17 +96,12 @@ const ak = {};
     settled = true;
   });
   ak.remember = function (key, value) {
-    try { sessionStorage.setItem("almakit:" + key, JSON.stringify(value)); } catch { /* storage is off */ }
-    if (!settled || key === "scroll") return;
+    if (!settled) return;
     if (value === null || value === "") chosen.delete(key); else chosen.set(key, value);
     const listed = new URLSearchParams([...chosen].map(([name, kept]) => [name, JSON.stringify(kept)])).toString();
     history.replaceState(null, "", "#" + address()[0] + (listed ? "?" + listed : ""));
   };
-  ak.recall = function (key) {
-    if (chosen.has(key)) return chosen.get(key);
-    if (!ak.data.watch) return null;
-    try { return JSON.parse(sessionStorage.getItem("almakit:" + key)); } catch { return null; }
-  };
+  ak.recall = (key) => (chosen.has(key) ? chosen.get(key) : null);
 
   // Classes by name where the data has names.
   ak.className = function (model, label) {

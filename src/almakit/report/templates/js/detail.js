@@ -3,7 +3,7 @@
   const dialog = document.getElementById("detail");
   if (!dialog) return;
   const body = dialog.querySelector(".detail-body"), title = dialog.querySelector("h2");
-  const plain = (item) => item.maps || ak.data.models[item.model].aimed; // no class of the whole image
+  const plain = (item) => item.wrong !== null || ak.data.models[item.model].aimed; // no class of the whole image
   let list = [], place = 0, attack = 0;
 
   ak.openImage = function (images, index, chosen) {
@@ -23,7 +23,7 @@
       return ak.el("td", {}, ak.el("span", { class: "bar-track" }, bar), ak.el("span", { class: "bar-value" }, value === null ? (after.length ? "\u2013" : "") : ak.percent(value)));
     };
     const rows = classes.map((label) => ak.el("tr", {}, ak.el("th", { scope: "row" }, ak.className(model, label)), cell(chance(before, label), "before"), cell(chance(after, label), "after")));
-    return ak.el("table", { class: "chances" }, ak.el("caption", {}, list[place].maps ? "What the model says (shares of the pixels of its leading classes)" : "What the model says (probabilities of its leading classes)"),
+    return ak.el("table", { class: "chances" }, ak.el("caption", {}, list[place].wrong !== null ? "What the model says (shares of the pixels of its leading classes)" : "What the model says (probabilities of its leading classes)"),
       ak.el("thead", {}, ak.el("tr", {}, ak.el("th", { scope: "col" }, "class"), ak.el("th", { scope: "col" }, "before"), ak.el("th", { scope: "col" }, "after"))), ak.el("tbody", {}, rows));
   }
 
@@ -40,7 +40,7 @@
       const pick = ak.el("button", { type: "button", class: "series", "aria-pressed": String(result.attack === attack) }, ak.swatch(info), info.label);
       pick.addEventListener("click", () => { attack = result.attack; show(); body.querySelector(`[aria-pressed=true]`).focus(); });
       return ak.el("tr", { class: result.attack === attack ? "chosen" : null }, ak.el("th", { scope: "row" }, pick), ak.el("td", {}, ak.distanceName(info.distance)), ak.el("td", {}, result.distance === null ? "\u221e" : ak.number(result.distance)),
-        ak.el("td", {}, result.prediction === null ? "\u2013" : item.maps ? (result.maps ? `${ak.percent(result.maps.wrong)} wrong` : "\u2013") : ak.className(item.model, result.prediction)), ak.el("td", {}, `${ak.count(result.forwards)} / ${ak.count(result.backwards)}`));
+        ak.el("td", {}, result.prediction === null ? "\u2013" : item.wrong !== null ? (result.wrong !== null ? `${ak.percent(result.wrong)} wrong` : "\u2013") : ak.className(item.model, result.prediction)), ak.el("td", {}, `${ak.count(result.forwards)} / ${ak.count(result.backwards)}`));
     });
     const heads = ["attack", "distance", "value", "becomes", "forwards / backwards"].map((text) => ak.el("th", { scope: "col" }, text));
     return ak.el("div", { class: "scroll" }, ak.el("table", { class: "others" }, ak.el("caption", {}, "Every attack on this image"), ak.el("thead", {}, ak.el("tr", {}, heads)), ak.el("tbody", {}, rows)));
@@ -70,14 +70,9 @@
       ak.el("p", { class: "lead" }, ak.el("span", {}, `${plain(item) ? "" : `True class ${name}. `}${info.label} (${ak.distanceName(info.distance)}): `), ...(result ? ak.badges(result) : []),
         result && result.target !== null && result.target !== undefined ? ` aimed at ${ak.className(item.model, result.target)}` : ""),
       ak.el("div", { class: "large" },
-        figure(item.original, item.maps ? "original" : `original: ${ak.className(item.model, item.prediction)}`, plain(item) ? "The original" : `The original, class ${name}`, item),
-        figure(result && result.picture, result && result.prediction !== null ? (item.maps ? "adversarial" : `adversarial: ${ak.className(item.model, result.prediction)}`) : "adversarial: none", "The adversarial image", item),
+        figure(item.original, item.wrong !== null ? `original: ${ak.percent(item.wrong)} of the labelled pixels wrong` : `original: ${ak.className(item.model, item.prediction)}`, plain(item) ? "The original" : `The original, class ${name}`, item),
+        figure(result && result.picture, result && result.prediction !== null ? (item.wrong !== null ? `adversarial: ${ak.percent(result.wrong)} wrong` : `adversarial: ${ak.className(item.model, result.prediction)}`) : "adversarial: none", "The adversarial image", item),
         figure(result && result.change, result && result.largest ? `${changed} (${key})` : "difference", result && result.largest ? `The difference; its largest value is ${ak.number(result.largest)}` : "No difference", item)),
-      item.maps ? ak.el("div", { class: "large segmentation" },
-        figure(item.maps.shown, `classes before: ${ak.percent(item.maps.wrong)} of the labelled pixels wrong`, "The model's classes for the original", item),
-        figure(result && result.maps && result.maps.shown, result && result.maps ? `classes after: ${ak.percent(result.maps.wrong)} wrong` : "classes after: none", "The model's classes for the adversarial image", item),
-        figure(result && result.maps && result.maps.changed, "wrong pixels after (red)", "Where the adversarial image's classes are wrong", item),
-        figure(item.maps.truth, "labels (grey: not labelled)", "The labels of the pixels", item)) : "",
       ak.el("p", { class: "verdict" }, verdict(result)),
       ak.el("div", { class: "columns" }, ak.data.models[item.model].aimed ? "" : chances(item.model, item.top, result ? result.top : []), result && result.prediction !== null ? distances(result) : ""),
       others(item));

@@ -23,8 +23,7 @@
     controls.class.closest("label").hidden = aimed;
     const shown = ak.data.models[model].shown, total = ak.data.models[model].images;
     limit.textContent = shown < total
-      ? `The page holds pictures of ${ak.count(shown)} of ${ak.count(total)} images: some that failed, the others spread evenly from the easiest to the hardest` +
-        (ak.data.limits.full ? ` (it stops at ${ak.data.limits.megabytes} MB of pictures; --megabytes raises that).` : ` (--images raises that).`)
+      ? `The page holds pictures of ${ak.count(shown)} of ${ak.count(total)} images: some that failed, the others spread evenly from the easiest to the hardest (--images raises that).`
       : `The page holds pictures of all ${ak.count(total)} images.`;
   }
 
@@ -82,14 +81,13 @@
     const after = result && result.prediction !== null ? ak.className(item.model, result.prediction) : null;
     const sure = (top) => (!aimed && top && top.length ? ` (${ak.percent(top[0][1], 0)})` : "");
     const button = ak.el("button", { type: "button", class: "card-button", "data-image": item.image },
-      ak.el("span", { class: "unseen" }, item.maps || aimed ? `Image ${item.id}. ` : `Image ${item.id}, true class ${before}. `),
+      ak.el("span", { class: "unseen" }, item.wrong !== null || aimed ? `Image ${item.id}. ` : `Image ${item.id}, true class ${before}. `),
       ak.el("span", { class: "triple" },
-        ...(item.maps ? [item.original, item.maps.shown, result && result.maps && result.maps.shown] : [item.original, result && result.picture, result && result.change])
-          .map((picture) => ak.picture(picture, "", small))),
+        ...[item.original, result && result.picture, result && result.change].map((picture) => ak.picture(picture, "", small))),
       ak.el("span", { class: "labels" },
-        ak.el("span", { class: "from" }, item.maps ? `${ak.percent(item.maps.wrong)} wrong` : ak.className(item.model, item.prediction) + sure(item.top)),
+        ak.el("span", { class: "from" }, item.wrong !== null ? `${ak.percent(item.wrong)} wrong` : ak.className(item.model, item.prediction) + sure(item.top)),
         ak.el("span", { class: "arrow", "aria-hidden": "true" }, "\u2192"), ak.el("span", { class: "unseen" }, " becomes "),
-        ak.el("span", { class: "to" }, item.maps ? (result && result.maps ? `${ak.percent(result.maps.wrong)} wrong` : "\u2013") : after && result.status !== "already-wrong" ? after + sure(result.top) : "\u2013")),
+        ak.el("span", { class: "to" }, item.wrong !== null ? (result && result.wrong !== null ? `${ak.percent(result.wrong)} wrong` : "\u2013") : after && result.status !== "already-wrong" ? after + sure(result.top) : "\u2013")),
       ak.el("span", { class: "badges" }, result ? ak.badges(result) : ak.el("span", { class: "badge" }, "not attacked yet"),
         ak.el("span", { class: "distance" }, result ? `${ak.distanceName(ak.data.attacks[attack].distance)} ${result.distance === null ? (ak.data.attacks[attack].fixed ? `> ${ak.data.attacks[attack].fixed.text}` : "\u221e") : ak.number(result.distance)}` : "")));
     button.addEventListener("click", () => ak.openImage(list, list.indexOf(item), attack));
