@@ -39,7 +39,6 @@ PEERS = {PEER: (False, 0), PEER_BATCHES: (False, 128), PEER_ALONE: (True, 0)}
 REPRODUCE, KILLS = "almakit reproduce mnist --limit 20 --budget small", "20 kills of a run of two processes"
 COMMANDS = {
     "almakit run --workers 1": ["--workers", "1"],
-    "almakit run --workers 1 --no-malloc-tuning": ["--workers", "1", "--no-malloc-tuning"],
     "almakit run --workers 2": ["--workers", "2"],
     "almakit run": [],
 }

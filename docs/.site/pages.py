@@ -53,7 +53,7 @@ API: dict[str, tuple[str, list[str]]] = {
             "bridges.attackbench.as_function",
         ],
     ),
-    "trackers": ("Trackers and errors", ["trackers.get", "errors"]),
+    "trackers": ("Trackers and errors", ["trackers.get", "trackers.numbers", "errors"]),
 }
 # Weight of a page in the site's search, by the beginning of its address. Guides answer most searches better than tables.
 SEARCH = {"figures/": 0.1, "notebooks/": 0.3, "api/": 0.3, "standard.md": 2.0, "guide-own.md": 2.0}

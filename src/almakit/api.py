@@ -266,8 +266,8 @@ def evaluate(
             Python session use one process.
         epsilons: radii at which tables and summary show robust accuracy: ``{"linf": [4/255, "8/255"], "l2": 0.5}``, or
             numbers for every distance.
-        track: trackers that receive progress and results: ``"tensorboard:<folder>"``, ``"mlflow:<experiment>"``,
-            ``"wandb:<project>"`` or functions of an event.
+        track: trackers that receive progress and results: ``"tensorboard:<folder>"``, ``"file.py:function"`` or
+            functions of an event.
         certify: certifies the images after the run: ``"ibp"``, ``"crown"``, ``"alpha-crown"`` or ``"exact"``.
         box: ranges, steps and mask of inputs (N, ...) of any rank in their own units. The run scales them to [0, 1], so
             distances are fractions of the ranges.

@@ -90,11 +90,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "file": "almakit.bridges.user_file:UserAttack",
         "almakit": "almakit.attacks.standard:Standard",
     },
-    "trackers": {
-        "tensorboard": "almakit.trackers.hosted:TensorBoard",
-        "mlflow": "almakit.trackers.hosted:MLflow",
-        "wandb": "almakit.trackers.hosted:WandB",
-    },
+    "trackers": {"tensorboard": "almakit.trackers:TensorBoard"},
 }
 
 # Deprecated names that are still accepted and not listed.

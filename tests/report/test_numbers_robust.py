@@ -19,7 +19,7 @@ from almakit.report.page import render
 from almakit.report.run import write_report
 from almakit.runs.radii import for_distances, number, texts_of
 from almakit.runs.spec import RunSpec
-from almakit.trackers.base import Tracker
+from almakit.trackers import numbers
 
 RADII = {"l2": ["1/8", 0.25], "l1": 1}
 
@@ -142,22 +142,13 @@ def test_the_words():
         texts_of([0.1] * 17)
 
 
-class Kept(Tracker):
-    """Keeps the numbers it gets."""
-
-    def __init__(self):
-        self.values = {}
-
-    def numbers(self, values, step):
-        self.values |= values
-
-
 def test_trackers_get_it_under_the_names_of_the_threat_model(tmp_path):
-    kept = Kept()
+    found = {}
     attacks = ["ddn(steps=5)", "alma(distance=l2, steps=5)"]
-    run = small_run(tmp_path, attacks=attacks, epsilons={"l2": 0.125}, bits=8, track=kept)
-    assert kept.values["all attacks, 8-bit/summary/robust accuracy at l2 0.125"] == run.robust_accuracy({"l2": 0.125})
-    assert "ddn(steps=5), 8-bit/summary/robust accuracy at l2 0.125" in kept.values
+    options = {"epsilons": {"l2": 0.125}, "bits": 8, "track": lambda event: found.update(numbers(event)[0])}
+    run = small_run(tmp_path, attacks=attacks, **options)
+    assert found["all attacks, 8-bit/summary/robust accuracy at l2 0.125"] == run.robust_accuracy({"l2": 0.125})
+    assert "ddn(steps=5), 8-bit/summary/robust accuracy at l2 0.125" in found
 
 
 def test_targeted_rows_are_targets_not_reached(tmp_path):

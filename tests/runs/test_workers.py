@@ -277,18 +277,20 @@ def test_a_run_that_is_killed_leaves_no_worker_behind_and_goes_on_with_any_numbe
 
 
 def test_only_the_program_keeps_its_memory(files: Path) -> None:
-    """A verb called from Python leaves the allocator alone; the program does not, unless it is told to."""
+    """A verb called from Python leaves the allocator alone; the program does not, unless its environment sets it."""
     source = f"--model {files}/small.py:model --data {files}/small.py:data"
     arguments = f"run {source} --limit 2 --attack alma(steps=12) --quiet".split()
     assert main([*arguments, "--out", str(files / "a")]) == 0 and not environment.keeps_memory()
     program = """
-import sys
+import os, sys
 from almakit.cli.main import main
 from almakit.runs import environment
-for flags in (["--no-malloc-tuning"], []):
-    sys.argv[1:] = [*arguments, *flags, "--out", folder + str(len(flags))]
+for name in ("MALLOC_MMAP_MAX_", "NOTHING"):
+    os.environ[name] = "65536"
+    sys.argv[1:] = [*arguments, "--out", folder + name]
     assert main() == 0
     print(environment.keeps_memory())
+    del os.environ[name]
 """
     code = f"arguments, folder = {arguments!r}, {str(files / 'b')!r}\n{program}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

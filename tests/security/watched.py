@@ -140,7 +140,6 @@ def reader(path: str) -> object:
         ["merge", path, path, "--out", f"{out}/merged"],
         ["transfer", path, "--model", "mnist/smallcnn-tiny"],
         ["board", path, "--out", f"{out}/board"],
-        ["export", path, "--as", "attackbench", "--out", f"{out}/bench"],
     ]
     said = []
     for verb in verbs:

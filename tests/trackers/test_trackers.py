@@ -16,7 +16,7 @@ import almakit
 from almakit import trackers
 from almakit.cli.main import main
 from almakit.errors import AlmakitError
-from almakit.trackers.hosted import TensorBoard
+from almakit.trackers import TensorBoard
 
 
 def read(folder: Path) -> list:
@@ -48,54 +48,6 @@ def test_tensorboard_files_hold_what_was_told(tmp_path: Path) -> None:
             assert numbers[f"{run.attacks[trace.attack].text}/{name}/distance", step] == pytest.approx(
                 distance, rel=1e-6
             )
-
-
-def test_tensorboard_gets_pictures(tmp_path: Path) -> None:
-    """Issue 19, item 7: the curves, as TensorBoard reads them."""
-    small_run(limit=16, track=f"tensorboard:{tmp_path / 'tb'}")
-    found = {
-        value.tag: value.image
-        for event in read(tmp_path / "tb")
-        for value in event.summary.value
-        if value.HasField("image")
-    }
-    assert set(found) == {"robust accuracy"}
-    for image in found.values():
-        assert (
-            image.encoded_image_string.startswith(b"\x89PNG")
-            and image.width > 300
-            and image.height > 100
-            and image.colorspace == 3
-        )
-
-
-def test_hosted_trackers_get_pictures_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With stand-ins that write down how W&B and MLflow are called; neither is installed where tests run."""
-    (tmp_path / "wandb.py").write_text(
-        "logged = []\nclass config:\n    update = staticmethod(lambda values: None)\nclass Image:\n    def "
-        "__init__(self, file):\n"
-        "        self.content = open(file, 'rb').read()\n\ndef init(project):\n    import wandb\n    return wandb\n\n"
-        "log = logged.append\n\ndef finish():\n    pass\n"
-    )
-    (tmp_path / "mlflow.py").write_text(
-        "files = []\nset_experiment = start_run = end_run = log_params = log_metrics = lambda *_, **__: None\n\n"
-        "def log_artifact(file, place):\n    files.append((place, open(file, 'rb').read(4)))\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    run = small_run(limit=16, track=["wandb:mine", "mlflow:mine"])
-    pictures = {
-        name: value for row in sys.modules["wandb"].logged for name, value in row.items() if hasattr(value, "content")
-    }
-    assert set(pictures) == {"robust accuracy"} and all(
-        value.content.startswith(b"\x89PNG") for value in pictures.values()
-    )
-    logged = {name: value for row in sys.modules["wandb"].logged for name, value in row.items()}
-    worst = run.summary["worst_case"][0]
-    at = worst["robust_accuracy"][0]
-    assert logged[f"all attacks/summary/robust accuracy at {worst['distance']} {at['epsilon']:g}"] == at["value"]
-    assert sys.modules["mlflow"].files == [("pictures", b"\x89PNG")]
-    for name in ("wandb", "mlflow"):
-        del sys.modules[name]
 
 
 def test_a_plain_function_is_told_everything_in_order() -> None:
@@ -173,8 +125,6 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     for text, words in (
         ("tensorbord:x", "did you mean tensorboard"),
         ("tensorboard", "say where"),
-        ("wandb:mine", "pip install wandb"),
-        ("mlflow:mine", "pip install mlflow"),
         (f"tensorboard:{source}/x", "choose another folder"),
     ):
         capsys.readouterr()

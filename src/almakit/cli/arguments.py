@@ -37,12 +37,6 @@ JSON: Row = ("--json", False, "print JSON instead of the table")
 VERBOSE: Row = ("--verbose", False, "print all columns of the table, and what they mean")
 QUIET: Row = ("--quiet", False, "no progress, no notes")
 NO_FIGURES: Row = ("--no-figures", False, "leave out the figures made with matplotlib")
-NO_TUNING: Row = (
-    "--no-malloc-tuning",
-    False,
-    "keep the C library's default, which returns memory to the system after every layer: slower, but leaves more "
-    "memory to other programs",
-)
 
 
 class Usage(AlmakitError):

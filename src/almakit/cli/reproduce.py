@@ -18,10 +18,10 @@ from dataclasses import fields
 from pathlib import Path
 
 from ..paper.grid import BUDGETS, COSTLY, DATASETS
+from ..runs.environment import keep_memory
 from ..runs.progress import Progress, for_terminal
 from ..runs.spec import AUTO, parse_shard
-from .arguments import DEVICE, DONE, FAILED_IMAGES, NO_FIGURES, NO_TUNING, QUIET, TRUST, Usage, checked, usage, within
-from .run import tune
+from .arguments import DEVICE, DONE, FAILED_IMAGES, NO_FIGURES, QUIET, TRUST, Usage, checked, usage, within
 
 
 def words(text: str) -> tuple[str, ...]:
@@ -68,7 +68,6 @@ ARGUMENTS = (
         "share the chunks of a cell between N processes of one thread each (default: as many as there are cores where "
         "it is worth it)",
     ),
-    NO_TUNING,
     QUIET,
 )
 
@@ -78,7 +77,8 @@ def main(args: argparse.Namespace) -> int:
 
     if args.report_only and args.shard:
         raise Usage("--report-only reports all shards together: leave --shard out.")
-    tune(args)
+    if args.own_process:
+        keep_memory()
     args.out = args.out or Path("runs") / f"reproduce-{args.dataset}"
     with usage():
         made = plan.plan(plan.Settings(**{field.name: getattr(args, field.name) for field in fields(plan.Settings)}))

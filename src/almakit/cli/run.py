@@ -22,7 +22,7 @@ from ..runs.environment import keep_memory
 from ..runs.progress import Progress, for_terminal
 from ..runs.spec import AUTO, DEFAULT, DTYPES, RunSpec, parse_shard
 from ..trackers import all_of
-from .arguments import DONE, FAILED_IMAGES, JSON, NO_TUNING, QUIET, VERBOSE, Row, checked, usage, within
+from .arguments import DONE, FAILED_IMAGES, JSON, QUIET, VERBOSE, Row, checked, usage, within
 from .certify import HELP as CERTIFY_HELP
 from .certify import METHODS as CERTIFY
 
@@ -95,13 +95,11 @@ ARGUMENTS = (
         "number of processes, one thread each (default: one per core if the model is small and the run long enough; "
         "the numbers are the same); with --engine ray the largest number of tasks at a time",
     ),
-    NO_TUNING,
     ("--certify", CERTIFY, f"certify the images afterwards: {CERTIFY_HELP}"),
     (
         "--track TRACKER",
         [str],
-        "send progress and results to a tracker: tensorboard:<folder>, mlflow:<experiment>, wandb:<project> or "
-        "file.py:function; may be repeated",
+        "send progress and results to a tracker: tensorboard:<folder> or file.py:function; may be repeated",
     ),
     ("--no-preflight", False, "skip the checks of the model (to accept one finding use --allow)"),
     JSON,
@@ -127,7 +125,8 @@ def spec_of(args: argparse.Namespace, config: Path | None = None) -> RunSpec:
 
 
 def main(args: argparse.Namespace) -> int:
-    tune(args)
+    if args.own_process:
+        keep_memory()
     with usage():
         spec, out = (_added_to if args.add else _begun)(args)
         from .. import api
@@ -154,12 +153,6 @@ def main(args: argparse.Namespace) -> int:
     table = f"{run.table(verbose=args.verbose)}\n\nrecords, images, summary.json: {run.folder}"
     print(json.dumps(run.summary, indent=1) if args.json else table)
     return exit_code(run.summary)
-
-
-def tune(args: argparse.Namespace) -> None:
-    """Keep freed memory in the process, unless the user disabled it or Python code called the verb."""
-    if not args.no_malloc_tuning and args.own_process:
-        keep_memory()
 
 
 def _begun(args: argparse.Namespace) -> tuple[RunSpec, Path]:

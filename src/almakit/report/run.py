@@ -11,15 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput, optional
-from ..radius import readable
 from ..runs.export import flat_rows
 from ..runs.failures import writable
 from ..runs.folder import SUMMARY, RunFolder
 from ..runs.radii import Radii
 from ..runs.store import files
-from ..runs.threat import resisted
 from . import figures, page, subjects, tables
-from .labels import distance_name
 from .page import IMAGES
 from .sections import Section, sections_of
 from .subjects import Subject
@@ -150,55 +147,3 @@ def report_summary(found: Sequence[Subject], made: Sequence[Section] = ()) -> di
     worst = [{"model": subject.name} | worst for subject in found for worst in subject.worst_cases]
     shown = {section.key: [card.json() for card in section.cards] for section in made}
     return {"format": FORMAT, "radii": found[0].radii, "worst_case": worst, "runs": runs, "sections": shown}
-
-
-def model_card(run: Run) -> str:
-    """YAML for the top of a README.md, between two lines of ``---``. Texts are quoted as in JSON, which is valid
-    YAML."""
-    summary = run.summary
-    facts = summary["run"]
-    lines = ["model-index:", f"- name: {_text(facts['model'])}", "  results:"]
-    lines += [
-        "  - task:",
-        "      type: image-classification",
-        "      name: Adversarial robustness",
-        "    dataset:",
-        f"      type: {_text(facts['data'])}",
-        f"      name: {_text(_data(summary))}",
-        "    metrics:",
-    ]
-    lines += _metric("accuracy", summary["clean_name"].capitalize(), summary["clean_accuracy"]["value"])
-    for worst in summary["worst_case"]:
-        named = resisted(worst["goal"]).capitalize()
-        what = named if worst["goal"] == "untargeted" else f"{named}, {worst['goal']}"
-        for row in worst["robust_accuracy"]:
-            at = f"{distance_name(worst['distance']).label} ≤ {readable(row['epsilon'], worst['distance'])}"
-            lines += _metric(
-                "robust_accuracy",
-                f"{what} at {at}, {worst['attacks']} attack{'s' * (worst['attacks'] != 1)}",
-                row["value"],
-            )
-    for part in summary["attacks"]:
-        if part["minimal"] and part["median_all"]["value"] is not None:
-            name = f"Median {distance_name(part['distance']).label} of the smallest change, {part['label']}"
-            lines += _metric("median_distance", name, part["median_all"]["value"])
-    # The origin of the numbers is a comment, because a source in a model-index needs an address.
-    hashes = ", ".join(
-        f"{name} {facts[name]}" for name in ("spec_sha256", "weights_sha256", "data_sha256") if facts[name]
-    )
-    source = f"almakit {(summary['environment'] or {}).get('almakit', '?')}; {facts['threat_model']}; {hashes}"
-    lines.insert(0, f"# {' '.join(source.split())}")
-    return "\n".join(lines) + "\n"
-
-
-def _data(summary: dict[str, Any]) -> str:
-    unfinished = "" if summary["complete"] else f", not finished: {summary['missing_records']} results are missing"
-    return f"{summary['run']['data']}, {summary['images']} images{unfinished}"
-
-
-def _metric(kind: str, name: str, value: float | None) -> list[str]:
-    return [] if value is None else [f"    - type: {kind}", f"      name: {_text(name)}", f"      value: {value!r}"]
-
-
-def _text(value: object) -> str:
-    return json.dumps(str(value), ensure_ascii=False)

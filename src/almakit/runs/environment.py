@@ -101,10 +101,11 @@ def keep_memory() -> bool:
     """Makes glibc keep freed memory in its heap, for the whole process; returns whether it does.
 
     By default glibc returns the memory of each large tensor to the system and gets it back page by page. Only programs
-    should change this setting: ``almakit run`` and ``reproduce`` call this function, the library does not.
+    should change this setting: ``almakit run`` and ``reproduce`` call this function, the library does not. Settings in
+    the environment (``GLIBC_TUNABLES``, ``MALLOC_MMAP_MAX_``) take precedence.
     """
     global _kept
-    if sys.platform.startswith("linux"):
+    if sys.platform.startswith("linux") and not {"GLIBC_TUNABLES", "MALLOC_MMAP_MAX_"} & os.environ.keys():
         try:
             mallopt = ctypes.CDLL(None).mallopt
         except (AttributeError, OSError):  # another C library

@@ -1,12 +1,10 @@
-"""Exports of a run: one flat table (csv, parquet, pandas), PNG files, AttackBench's results. No torch here."""
+"""Exports of a run: one flat table (csv, parquet, pandas) and PNG files. No torch here."""
 
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import json
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -21,12 +19,12 @@ from .folder import RunFolder
 from .store import fields
 from .store.fields import finite
 from .store.files import attack_folder, inside, write_bytes
-from .store.records import FAILED, ROBUST, STATUSES, AttackInfo, ImageInfo, Record, outcome, plain_cell, reach_of
+from .store.records import AttackInfo, ImageInfo, Record, outcome, plain_cell, reach_of
 
 # The flat table: a row for each attack, image and target.
 
-INTEGER, NUMBER, TEXT, TRUTH = "integer", "number", "string", "boolean"
-"""JSON Schema types of columns."""
+INTEGER, NUMBER, TEXT, TRUTH = "int64", "float64", "string", "bool_"
+"""Types of columns, by their names in pyarrow."""
 KINDS = {"INTEGER": INTEGER, "REAL": NUMBER, "TEXT": TEXT}
 
 
@@ -44,11 +42,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Flat:
-    """A column of the table: its type, whether it always has a value, and the function that reads the value."""
+    """A column of the table: its type and the function that reads the value."""
 
     name: str
     kind: str
-    required: bool
     value: Callable[[Row], Any]
 
 
@@ -58,21 +55,21 @@ def _class_name(row: Row) -> str | None:
 
 
 AROUND = (
-    Flat("model", TEXT, False, lambda row: row.run.meta.get("model")),
-    Flat("data", TEXT, False, lambda row: row.run.meta.get("data")),
-    Flat("attack", TEXT, True, lambda row: row.info.text),
-    Flat("distance_name", TEXT, True, lambda row: row.info.distance),
-    Flat("epsilon", NUMBER, False, lambda row: finite(row.reach)),
-    Flat("image", INTEGER, True, lambda row: row.record.image),
-    Flat("id", TEXT, True, lambda row: row.image.id),
-    Flat("sha256", TEXT, True, lambda row: row.image.sha256),
-    Flat("label", INTEGER, True, lambda row: row.image.label),
-    Flat("label_name", TEXT, False, _class_name),
-    Flat("clean_prediction", INTEGER, True, lambda row: row.image.prediction),
-    Flat("clean_top", TEXT, True, lambda row: json.dumps(row.image.top)),
-    Flat("status", TEXT, True, lambda row: outcome(row.record, row.info)),
-    Flat("seconds", NUMBER, False, lambda row: row.record.seconds),
-    Flat("file", TEXT, False, lambda row: row.record.file),
+    Flat("model", TEXT, lambda row: row.run.meta.get("model")),
+    Flat("data", TEXT, lambda row: row.run.meta.get("data")),
+    Flat("attack", TEXT, lambda row: row.info.text),
+    Flat("distance_name", TEXT, lambda row: row.info.distance),
+    Flat("epsilon", NUMBER, lambda row: finite(row.reach)),
+    Flat("image", INTEGER, lambda row: row.record.image),
+    Flat("id", TEXT, lambda row: row.image.id),
+    Flat("sha256", TEXT, lambda row: row.image.sha256),
+    Flat("label", INTEGER, lambda row: row.image.label),
+    Flat("label_name", TEXT, _class_name),
+    Flat("clean_prediction", INTEGER, lambda row: row.image.prediction),
+    Flat("clean_top", TEXT, lambda row: json.dumps(row.image.top)),
+    Flat("status", TEXT, lambda row: outcome(row.record, row.info)),
+    Flat("seconds", NUMBER, lambda row: row.record.seconds),
+    Flat("file", TEXT, lambda row: row.record.file),
 )
 """The columns besides a record's own fields."""
 LEFT_OUT = {"round", *(column.name for column in AROUND)}
@@ -92,7 +89,7 @@ def _of_record(column: fields.Column) -> Flat:
         return finite(found) if column.kind == "REAL" else json.dumps(found) if column.field == "top" else found
 
     kind = TRUTH if column.read is bool else KINDS[column.kind]
-    return Flat(column.name, kind, column.required and column.field != "target", value)
+    return Flat(column.name, kind, value)
 
 
 def flat_rows(run: RunFolder) -> list[dict[str, Any]]:
@@ -105,24 +102,6 @@ def flat_rows(run: RunFolder) -> list[dict[str, Any]]:
     return [{column.name: column.value(row) for column in columns()} for row in rows]
 
 
-def json_schema() -> dict[str, Any]:
-    """The JSON Schema of a row, which is part of the package (report/schemas)."""
-    properties = {
-        column.name: {"type": column.kind if column.required else [column.kind, "null"]}
-        | ({"minimum": 0} if column.kind == NUMBER or column.name in ("image", "forwards", "backwards") else {})
-        for column in columns()
-    }
-    properties["status"] = {"enum": sorted({*STATUSES, ROBUST, FAILED})}
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "A record of an almakit run as exported (a row of csv or parquet), version 1",
-        "type": "object",
-        "additionalProperties": False,
-        "required": [column.name for column in columns()],
-        "properties": properties,
-    }
-
-
 def export_table(run: RunFolder, path: Path, format: str = "csv") -> int:
     """Write the records as ``csv`` (None as an empty field) or ``parquet``. Returns their number."""
     if not run.records:
@@ -133,8 +112,7 @@ def export_table(run: RunFolder, path: Path, format: str = "csv") -> int:
         return len(rows)
     missing = "parquet needs pyarrow: pip install 'almakit[export]', or use --format csv."
     pyarrow, parquet = optional("pyarrow", missing), optional("pyarrow.parquet", missing)
-    kinds = {INTEGER: pyarrow.int64(), NUMBER: pyarrow.float64(), TRUTH: pyarrow.bool_(), TEXT: pyarrow.string()}
-    schema = pyarrow.schema([(column.name, kinds[column.kind]) for column in columns()])
+    schema = pyarrow.schema([(column.name, getattr(pyarrow, column.kind)()) for column in columns()])
     buffer = io.BytesIO()
     parquet.write_table(pyarrow.Table.from_pylist(rows, schema=schema), buffer)
     write_bytes(path, buffer.getvalue())
@@ -191,100 +169,3 @@ def _write_png(pillow: Any, path: Path, image: np.ndarray[Any, Any]) -> None:
     with explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         pillow.fromarray(image[0] if image.shape[0] == 1 else np.moveaxis(image, 0, 2)).save(path)
-
-
-# AttackBench's results: a folder per attack with config.json and info.json, for its analysis scripts.
-
-NORMS = ("l0", "l1", "l2", "linf")
-"""AttackBench's threat models."""
-OPTIMALITY = (
-    "almakit's optimality takes the area under the step curve exactly; AttackBench's analysis takes it by the "
-    "trapezoid rule, which favours attacks that find many images at the same distance (1.005 where the exact figure is "
-    "0.836, for one APGD row). The two are different figures: do not compare them."
-)
-
-
-def export_attackbench(run: RunFolder, out: Path) -> tuple[list[Path], list[str]]:
-    """Writes ``<data>/<norm>/<model>/batch_size_<n>/almakit <attack>/1/{config,info}.json`` below ``out``; returns the
-    folders, and what was left out.
-
-    AttackBench (Cinà et al., 2025) holds one result per image of attacks that look for the smallest change in l0, l1,
-    l2 or linf.
-    """
-    written, left_out = [], []
-    data, model, size = _slug(str(run.meta.get("data"))), _slug(str(run.meta.get("model"))), run.spec.batch_size
-    for info in run.attacks:
-        records = run.records_of(info.index)
-        if why := _unfit(info, records):
-            left_out.append(f"{info.text}: {why}")
-            continue
-        place = inside(out, f"{data}/{info.distance}/{model}/batch_size_{size}/almakit {_slug(info.text)}/1")
-        for name, content in (("config.json", _config(run, info)), ("info.json", _info(run, info, records))):
-            write_bytes(place / name, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
-        written.append(place)
-    if not written:
-        raise BadInput(f"nothing in {run.folder} fits AttackBench's format: {'; '.join(left_out)}")
-    return written, left_out
-
-
-def _unfit(info: AttackInfo, records: list[Record]) -> str | None:
-    if not records:
-        return "it has no results yet."
-    if info.distance not in NORMS:
-        return f"AttackBench has no threat model {info.distance}; it has {', '.join(NORMS)}."
-    if not info.minimal:
-        return "it works at a fixed radius, and AttackBench compares smallest changes."
-    if len({record.image for record in records}) < len(records):
-        return "it has a result for every target, and AttackBench one for each image."
-    return None
-
-
-def _config(run: RunFolder, info: AttackInfo) -> dict[str, Any]:
-    """What AttackBench's analysis reads (model, dataset, attack), and where it comes from."""
-    return {
-        "model": {"name": run.meta.get("model"), "dataset": run.meta.get("data")},
-        "dataset": {"batch_size": run.spec.batch_size, "num_samples": len(run.images)},
-        "attack": {"name": info.text, "source": "almakit", "threat_model": info.distance},
-        "seed": run.spec.seed,
-        "almakit": {
-            "version": run.sessions[0]["environment"].get("almakit") if run.sessions else None,
-            "folder_sha256": run.sha256,
-            "targets": run.spec.targets,
-            "bits": run.spec.bits,
-            "optimality": OPTIMALITY,
-        },
-    }
-
-
-def _info(run: RunFolder, info: AttackInfo, records: list[Record]) -> dict[str, Any]:
-    """One entry per image. As in AttackBench, an image without a success has distance 0."""
-    images = [record.image for record in records]
-    success = [bool(np.isfinite(record.verified)) for record in records]
-    distances = {name: [_measure(record, info, name) for record in records] for name in NORMS}
-    return {
-        "hashes": [
-            hashlib.sha512(np.ascontiguousarray(x, dtype=np.float32).tobytes()).hexdigest()
-            for x in run.originals(images)
-        ],
-        "targeted": info.targeted,
-        "accuracy": float(np.mean([run.image[image].correct for image in images])),
-        "ori_success": [not record.attacked and record.fooled for record in records],
-        "adv_success": success,
-        "ASR": float(np.mean(success)),
-        "times": [record.seconds for record in records],
-        "num_forwards": [record.forwards for record in records],
-        "num_backwards": [record.backwards for record in records],
-        "distances": distances,
-        "best_optim_distances": distances,
-        "box_failures": [False] * len(records),
-    }
-
-
-def _measure(record: Record, info: AttackInfo, name: str) -> float:
-    if not (np.isfinite(record.verified) and record.attacked):
-        return 0.0
-    return float(record.verified if name == info.distance else record.measures.get(name) or 0.0)
-
-
-def _slug(text: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")[:80] or "unnamed"
