@@ -1,5 +1,4 @@
-"""Numbers altered in a run folder with care: every sum in it is made anew, so that only a fresh look at model and
-images can tell."""
+"""Numbers altered in a run folder: only a fresh look at model and images can tell."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from almakit import Run, evaluate
-from almakit.runs.store import ChunkRow, Store, database
+from almakit.runs.store import Store
 
 RESULTS = "status distance prediction top fooled measured l0 l1 l2 linf ssim ciede2000 fooled_8bit measured_8bit slot"
 COLUMNS = {
@@ -55,18 +54,9 @@ def colour_run(out: Path, **settings: Any) -> Run:
 
 
 def forge(folder: Path, change: Callable[[sqlite3.Connection], None]) -> None:
-    """Changes the database and takes all its sums anew."""
+    """Changes the database."""
     with Store(folder / "records.sqlite") as store, store.transaction():
         change(store.db)
-        sum_all(store)
-
-
-def sum_all(store: Store) -> None:
-    """Takes every sum of a database anew, of what it holds now."""
-    found = store._by_chunk()
-    for own in store._cells(ChunkRow):
-        total = database._chunk_sum(own, found.get(own[:4], []))
-        store.db.execute(f"UPDATE chunks SET rows_sha256 = ? WHERE {database._KEY}", (total, *own[:4]))
 
 
 def alter(folder: Path, table: str, column: str, draw: random.Random) -> str:

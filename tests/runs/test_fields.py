@@ -1,33 +1,21 @@
-"""The one table of fields: rows and back, sums that old databases keep, columns that came later."""
+"""The one table of fields: rows and back, and columns that came later."""
 
 from __future__ import annotations
 
 import math
 import sqlite3
-from dataclasses import dataclass, fields, replace
-from typing import Annotated
+from dataclasses import fields, replace
 
 import pytest
 from runs.small_runs import small_run
 
 from almakit.runs.store import Store
 from almakit.runs.store import fields as table
-from almakit.runs.store.fields import Stored
 from almakit.runs.store.records import MEASURED, AttackInfo, ChunkKey, ChunkRow, ImageInfo, Record
 
 TOP, MEASURES = ((4, 0.75), (1, 0.25)), dict.fromkeys(MEASURED, 0.25)
 RECORD = Record(1, 2, 3, "success", None, 0.5, 7, 6, 4, TOP, True, 0.5, MEASURES, slot=0, round=5)
 NOTHING = {"target": None, "distance": math.inf, "prediction": None, "top": (), "fooled": False, "measured": None}
-
-
-@dataclass(frozen=True)
-class Grown:
-    """A record to which a field was added after version 0.1."""
-
-    key: Annotated[int, Stored("its place")]
-    round: Annotated[int, Stored("of its chunk", summed=False)]
-    value: Annotated[float | None, Stored("what was found")] = None
-    added: Annotated[int | None, Stored("what nobody asked for in 0.1", later=True)] = None
 
 
 @pytest.mark.parametrize(
@@ -37,7 +25,7 @@ class Grown:
         replace(RECORD, **NOTHING, measures=dict.fromkeys(MEASURED), slot=None),
         AttackInfo(0, "ddn", "DDN", "l2", True, False, "a paper", "a step", {"epsilon": math.inf, "steps": 3}),
         ImageInfo(9, "a/b.png", "0" * 64, 3, None, 1, -1, ()),
-        ChunkRow(ChunkKey("attack", 1, 2, 3), "a/b", "0" * 64, 8, 4, 0.5, 7, "1" * 64),
+        ChunkRow(ChunkKey("attack", 1, 2, 3), "a/b", "0" * 64, 8, 4, 0.5, 7),
     ],
 )
 def test_there_and_back(value) -> None:
@@ -50,16 +38,6 @@ def test_every_stored_field_of_a_record_has_a_column_and_a_meaning() -> None:
     own = {column.field for column in table.columns(Record)}
     assert own == {field.name for field in fields(Record)} - {"file", "seconds"}
     assert all(column.meaning for kind in (Record, ImageInfo, AttackInfo) for column in table.columns(kind))
-
-
-def test_a_later_field_counts_in_the_sum_where_it_is_filled() -> None:
-    assert table.summed(Grown, table.row(Grown(1, 2, 0.5))) == (1, 0.5), "as version 0.1 summed it"
-    assert table.summed(Grown, table.row(Grown(1, 2, 0.5, 7))) == (1, 0.5, "added", 7)
-
-
-def test_the_sum_of_a_result_is_that_of_version_0_1() -> None:
-    expected = (1, 2, 3, "success", None, 0.5, 7, 6, 4, "[[4, 0.75], [1, 0.25]]", 1, 0.5, *[0.25] * 6, 0, None, 0)
-    assert table.summed(Record, table.row(RECORD)) == expected
 
 
 def test_a_database_with_other_columns_in_another_order_is_read_and_continued(tmp_path) -> None:
@@ -76,7 +54,7 @@ def test_a_database_with_other_columns_in_another_order_is_read_and_continued(tm
         db.execute("CREATE UNIQUE INDEX of_results ON results (attack, image, target)")
     db.close()
     with Store(database, read_only=True) as store:
-        assert store.records() == before and not store.damaged()
+        assert store.records() == before
     with Store(database) as store:
         chunk = next(row for row in store.chunks() if row.key.kind == "attack")
         again = [

@@ -82,7 +82,7 @@ def test_a_run_can_be_read_while_it_is_written(tmp_path):
 
 @pytest.mark.parametrize("moment", ["FROM images", "FROM results", "FROM attacks"])
 def test_a_chunk_finished_while_the_run_is_read_is_no_damage(tmp_path, monkeypatch, moment):
-    """Rows and their sum are two readings: a run that goes on must not look damaged between them."""
+    """Images and records are two readings: a run that goes on must not look damaged between them."""
     small_run(tmp_path)
     read, written = Store.rows, []
 

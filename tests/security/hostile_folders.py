@@ -1,4 +1,4 @@
-"""Run folders that somebody else made with care: sums that fit, and inside them paths, code, formulas, links and values
+"""Run folders that somebody else made with care: hashes that fit, and inside them paths, code, formulas, links and values
 that almakit never writes."""
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from runs.forgery import sum_all
 from safetensors.numpy import save
 from security.hostile_files import Payload, evil_py
 
@@ -30,7 +29,6 @@ def summed(folder: Path) -> None:
         spec = RunSpec.from_toml(folder / "run.toml")
         store.db.execute("UPDATE meta SET value = ? WHERE key = 'spec_sha256'", (spec.sha256,))
         store.db.execute("UPDATE meta SET value = ? WHERE key = 'spec'", (spec.to_toml(),))
-        sum_all(store)
 
 
 def sql(statement: str, *values: object) -> Change:

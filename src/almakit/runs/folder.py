@@ -72,7 +72,6 @@ class RunFolder:
     def _work(self) -> tuple[list[ImageInfo], list[Record], list[ChunkRow], list[FailureRow]]:
         """Finished work, read in one transaction, because a running process may finish a chunk between two reads."""
         with self._store() as store:
-            store.check()
             # Attacks that were added since the folder was opened are left out.
             known = {info.index for info in self.attacks}
             records = [record for record in store.records() if record.attack in known]

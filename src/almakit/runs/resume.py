@@ -176,11 +176,6 @@ def _first_change(store: Store, job: Job) -> str:
 
 def state_of(store: Store, job: Job, out: Path, progress: Progress) -> State:
     """The state of the run. Chunks whose file is damaged or missing are discarded first."""
-    for key in store.damaged():
-        progress.note(
-            f"{store.path}: the rows of chunk {key.chunk} are not the ones that were written; it is computed again."
-        )
-        store.discard(key)
     for row in store.chunks():
         if fault := files.fault_of(out, row):
             progress.note(f"{out / str(row.file)} {fault}; chunk {row.key.chunk} is computed again.")

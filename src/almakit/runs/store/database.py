@@ -1,14 +1,8 @@
 """The database of a run folder: an SQLite file in WAL mode with one writer at a time. It contains facts of the run and
-finished work, one chunk per transaction. No torch here.
-
-SQLite does not detect a flipped bit in a number. A checksum over a chunk's rows is therefore stored with them and
-compared when they are read.
-"""
+finished work, one chunk per transaction. No torch here."""
 
 from __future__ import annotations
 
-import hashlib
-import marshal
 import os
 import sqlite3
 import time
@@ -23,8 +17,6 @@ from ..failures import Corrupt, StoreError, explained, understood
 from . import fields
 from .fields import Built
 from .records import (
-    ATTACK,
-    CLEAN,
     STATUSES,
     AttackInfo,
     ChunkKey,
@@ -69,8 +61,7 @@ TABLES = [META, *(fields.table(name, about, rules, of) for of, (name, about, rul
 ``chunks`` hold times: ``images``, ``results`` and ``traces`` of two runs of one spec are equal bit for bit."""
 
 _KEY = "kind = ? AND attack = ? AND chunk = ? AND round = ?"
-_CHUNK = fields.names(ImageInfo).index("chunk")
-_ROUND, _SLOT = fields.names(Record).index("round"), fields.names(Record).index("slot")
+_SLOT = fields.names(Record).index("slot")
 
 
 def database_name(shard: tuple[int, int] | None = None) -> str:
@@ -241,18 +232,12 @@ class Store:
             )
 
     def _columns(self, of: Any, prefix: str = "") -> str:
-        """The columns to read; columns of later versions that the database lacks are empty."""
+        """The columns to read; those that the database of an earlier version lacks are empty."""
         known = self._known(STORED[of][0])
-        return ", ".join(
-            f"{prefix}{column.name}" if not column.mark.later or column.name in known else "NULL"
-            for column in fields.columns(of)
-        )
-
-    def _cells(self, of: Any, order: str = "") -> list[Row]:
-        return self.rows(f"SELECT {self._columns(of)} FROM {STORED[of][0]}{f' ORDER BY {order}' * bool(order)}")
+        return ", ".join(f"{prefix}{name}" if name in known else "NULL" for name in fields.names(of))
 
     def _read(self, of: Callable[..., Built], order: str) -> list[Built]:
-        found = self._cells(of, order)
+        found = self.rows(f"SELECT {self._columns(of)} FROM {STORED[of][0]} ORDER BY {order}")  # type: ignore[index]
         with understood(self.path):
             return [fields.build(of, cells) for cells in found]
 
@@ -272,10 +257,8 @@ class Store:
             self.put(replace(row, session=session), [*images, *found, *traces])
 
     def put(self, row: ChunkRow, values: Sequence[ImageInfo | Record | Trace]) -> None:
-        """Insert a chunk's row with its checksum, and the rows that belong to it, inside a transaction."""
-        of = ImageInfo if row.key.kind == CLEAN else Record
-        total = _chunk_sum(fields.row(row), [fields.row(value) for value in values if isinstance(value, of)])
-        self.insert([*values, replace(row, rows_sha256=total)])
+        """Insert a chunk's row and the rows that belong to it, inside a transaction."""
+        self.insert([*values, row])
         self.db.execute(f"DELETE FROM failures WHERE {_KEY}", fields.row(row.key))
 
     def give_up(self, failure: FailureRow, session: int) -> None:
@@ -301,53 +284,18 @@ class Store:
         return self._read(ImageInfo, "image")
 
     def records(self) -> list[Record]:
-        """The results of finished chunks, by attack, image and target."""
-        found = self._result_rows()
+        """The results of finished chunks, by attack, image and target. Rows of discarded chunks are not read."""
+        # CROSS JOIN fixes the order of the tables; otherwise SQLite scans all results of an attack for each chunk.
+        found = self.rows(
+            f"SELECT {self._columns(Record, 'r.')}, c.file, c.seconds / c.images "
+            "FROM results r CROSS JOIN images i ON i.image = r.image CROSS JOIN chunks c ON c.kind = 'attack' "
+            "AND c.attack = r.attack AND c.chunk = i.chunk AND c.round = r.round ORDER BY r.attack, r.image, r.target"
+        )
         with understood(self.path):
             return [_record(row) for row in found]
 
     def traces(self) -> list[Trace]:
         return self._read(Trace, "attack, image, target")
-
-    def _result_rows(self) -> list[Row]:
-        """Rows of results, each followed by its chunk's file, seconds and place. Rows of discarded chunks are not read.
-
-        CROSS JOIN fixes the order of the tables; otherwise SQLite scans all results of an attack once for each chunk.
-        """
-        return self.rows(
-            f"SELECT {self._columns(Record, 'r.')}, c.file, c.seconds / c.images, i.chunk "
-            "FROM results r CROSS JOIN images i ON i.image = r.image CROSS JOIN chunks c ON c.kind = 'attack' "
-            "AND c.attack = r.attack AND c.chunk = i.chunk AND c.round = r.round ORDER BY r.attack, r.image, r.target"
-        )
-
-    # Checksums.
-
-    def damaged(self) -> list[ChunkKey]:
-        """Chunks whose rows do not match their checksum."""
-        found = self._by_chunk()
-        return [
-            ChunkKey(*own[:4])
-            for own in self._cells(ChunkRow)
-            if own[-1] is not None and _chunk_sum(own, found.get(own[:4], [])) != own[-1]
-        ]
-
-    def _by_chunk(self) -> dict[Row, list[Row]]:
-        """The rows of images and of results, without the columns of the chunk, by the key of their chunk."""
-        found: dict[Row, list[Row]] = {}
-        for row in self._cells(ImageInfo):
-            found.setdefault((CLEAN, -1, row[_CHUNK], 0), []).append(row)
-        for row in self._result_rows():
-            found.setdefault((ATTACK, row[0], row[-1], row[_ROUND]), []).append(row[:-3])
-        return found
-
-    def check(self) -> None:
-        """Raise an error if the database has damaged rows."""
-        for key in self.damaged():
-            whose = "the clean images" if key.kind == CLEAN else f"attack {key.attack}"
-            raise Corrupt(
-                f"{self.path}: the rows of chunk {key.chunk} of {whose} are not the ones that were written. Run the "
-                "same `almakit run` command again: it recomputes this chunk and keeps the rest."
-            )
 
 
 def _reader(path: Path) -> sqlite3.Connection:
@@ -382,31 +330,11 @@ def _writer(path: Path) -> sqlite3.Connection:
 
 
 def _record(row: Row) -> Record:
-    *own, file, seconds, _ = row
+    *own, file, seconds = row
     found = fields.build(Record, own, file=None if own[_SLOT] is None else file, seconds=float(seconds))
     if found.status not in STATUSES:
         raise Corrupt(f"the database holds a status {found.status!r} that this almakit does not know.")
     return found
-
-
-def _chunk_sum(own: Row, rows: Iterable[Row]) -> str:
-    """The checksum of a chunk: over its own row and its rows of images or results."""
-    of = ImageInfo if own[0] == CLEAN else Record
-    return _row_sum([(-1, -1, _row_sum(fields.summed(of, row) for row in rows)), fields.summed(ChunkRow, own)])
-
-
-def _row_sum(rows: Iterable[Row]) -> str:
-    """The sha256 over rows as read from the database, ordered by their first three columns.
-
-    Version 2 of marshal writes no references and no interning flags, so equal rows give equal bytes. It is ten times as
-    fast as JSON, and a report reads a hundred thousand rows.
-    """
-    return hashlib.sha256(marshal.dumps(sorted((tuple(row) for row in rows), key=_order), 2)).hexdigest()
-
-
-def _order(row: Row) -> tuple[tuple[str, Any], ...]:
-    # Sort by type first, so that rows with damaged cells can be compared.
-    return tuple((type(value).__name__, value if value is not None else 0) for value in row[:3])
 
 
 def _now() -> str:

@@ -1,9 +1,8 @@
 """The table of fields: the annotations of the dataclasses in ``records.py`` define the name and type of each stored
 value. No torch here.
 
-SQL tables, rows, checksums, comparisons, exported columns and the JSON Schema of records are derived from it: a new
-field of ``Record`` is one line there. A field added after version 0.1 is marked ``later``: databases without it are
-read as if it were empty, and it enters a checksum only where it has a value.
+SQL tables, rows, comparisons and exported columns are derived from it: a new field of ``Record`` is one line there.
+Databases of earlier versions that lack a column are read as if it were empty.
 """
 
 from __future__ import annotations
@@ -34,16 +33,12 @@ class Stored:
         name: name of the column, if it differs from the field's.
         empty: the value that replaces None in a key.
         columns: the keys of a mapping, one column each, as "key: meaning".
-        later: whether it was added after version 0.1.
-        summed: whether the checksum of its chunk covers it.
     """
 
     meaning: str
     name: str | None = None
     empty: int | None = None
     columns: tuple[str, ...] = ()
-    later: bool = False
-    summed: bool = True
 
 
 @dataclass(frozen=True)
@@ -57,7 +52,6 @@ class Column:
     kind: str
     required: bool
     meaning: str
-    mark: Stored
     write: Callable[[Any], Cell]
     read: Callable[[Cell], Any]
     inside: tuple[str, Any] | None = None
@@ -96,10 +90,6 @@ def _tally_of(text: str | None) -> Tally | None:
 
 def _top_of(text: str) -> Top:
     return tuple((int(label), float(probability)) for label, probability in json.loads(text))
-
-
-def _mapping_of(text: str) -> dict[str, Any]:
-    return dict(json.loads(text))
 
 
 def _lists_of(text: str) -> dict[str, list[Any]]:
@@ -145,7 +135,7 @@ def columns(of: Any) -> tuple[Column, ...]:
             parts: list[tuple[str | None, str]] = [part.partition(": ")[::2] for part in mark.columns]
             for key, meaning in parts or [(None, mark.meaning)]:
                 own = key or mark.name or name
-                found.append(Column(name, key, own, kind, required, meaning, mark, write, read))
+                found.append(Column(name, key, own, kind, required, meaning, write, read))
     return tuple(found)
 
 
@@ -183,11 +173,3 @@ def build(of: Callable[..., Built], cells: Sequence[Cell], **own: Any) -> Built:
         else:
             found.setdefault(column.field, {})[column.key] = column.value(cell)
     return of(**own, **{name: kind(**values) for (name, kind), values in nested.items()})
-
-
-def summed(of: type, cells: Sequence[Cell]) -> tuple[Cell, ...]:
-    """The cells that a checksum covers: the columns of version 0.1, then the name and value of each later column that
-    has a value."""
-    pairs = [(column, cell) for column, cell in zip(columns(of), cells, strict=True) if column.mark.summed]
-    later = [(column.name, cell) for column, cell in pairs if column.mark.later and cell is not None]
-    return (*(cell for column, cell in pairs if not column.mark.later), *(part for pair in later for part in pair))

@@ -76,9 +76,9 @@ class ImageInfo:
     ]
     prediction: Annotated[int, Stored("the model's class for it; -1: logits not finite")]
     top: Annotated[Top, Stored("JSON [[class, probability], ...], the largest first")]
-    pixels: Annotated[
-        Tally | None, Stored(f"segmentation: {PIXELS}, label is then 0; NULL: one class per image", later=True)
-    ] = None
+    pixels: Annotated[Tally | None, Stored(f"segmentation: {PIXELS}, label is then 0; NULL: one class per image")] = (
+        None
+    )
 
     @property
     def content(self) -> tuple[str, int]:
@@ -127,30 +127,23 @@ class Record:
     ] = None
     slot: Annotated[int | None, Stored("row in the chunk's file; NULL: no image stored")] = None
     round: Annotated[
-        int,
-        Stored(
-            "chunks.round: with attack and images.chunk it says which chunk, and so which file, it belongs to",
-            summed=False,
-        ),
+        int, Stored("chunks.round: with attack and images.chunk it says which chunk, and so which file, it belongs to")
     ] = 0
-    course: Annotated[dict[str, float | None], Stored("best distances so far", columns=COURSE, later=True)] = field(
+    course: Annotated[dict[str, float | None], Stored("best distances so far", columns=COURSE)] = field(
         default_factory=_not_kept
     )
-    pixels: Annotated[Tally | None, Stored(f"verdict, segmentation: {PIXELS} of the stored image", later=True)] = None
+    pixels: Annotated[Tally | None, Stored(f"verdict, segmentation: {PIXELS} of the stored image")] = None
     surrogate_forwards: Annotated[
-        int | None, Stored("passes of the surrogate, whose are all backwards then; NULL: no surrogate", later=True)
+        int | None, Stored("passes of the surrogate, whose are all backwards then; NULL: no surrogate")
     ] = None
     vote: Annotated[
         float | None,
         Stored(
             "verdict, random model: share of fresh passes in which the stored image reaches the goal; NULL: one pass "
-            "decides",
-            later=True,
+            "decides"
         ),
     ] = None
-    distance_gradients: Annotated[
-        int | None, Stored("gradients of the distance; NULL: an lp norm, or not kept", later=True)
-    ] = None
+    distance_gradients: Annotated[int | None, Stored("gradients of the distance; NULL: an lp norm, or not kept")] = None
     # Stored in the row of the chunk.
     file: str | None = None  # the file of adversarial images, relative to the run folder
     seconds: float = 0.0  # wall time of the chunk divided by the images in it
@@ -221,10 +214,7 @@ class ChunkRow:
     images: Annotated[int, Stored("images in the chunk")]
     batch: Annotated[int, Stored("images sent through the model at a time (fewer after running out of memory)")]
     seconds: Annotated[float, Stored("wall time of attack and verdict")]
-    session: Annotated[int, Stored("sessions.session that did it", summed=False)] = 0
-    rows_sha256: Annotated[
-        str | None, Stored("of this row and its rows in images or results; NULL: not taken", later=True, summed=False)
-    ] = None
+    session: Annotated[int, Stored("sessions.session that did it")] = 0
 
 
 @dataclass(frozen=True)
