@@ -19,13 +19,13 @@ RESULTS = "status distance prediction top fooled measured l0 l1 l2 linf ssim cie
 COLUMNS = {
     "results": (*RESULTS.split(), "target", "round"),
     "images": ("id", "sha256", "label", "target", "chunk", "prediction", "top"),
-    "attacks": ("text", "distance", "minimal", "targeted", "settings"),
-    "chunks": ("images", "file", "sha256"),
-    "meta": ("images", "classes", "weights_sha256", "data_sha256", "model", "data", "spec_sha256"),
+    "attacks": ("text", "distance"),
+    "chunks": ("file", "sha256"),
+    "meta": ("images", "weights_sha256", "data_sha256", "spec_sha256"),
 }
 NUMBERS = [(table, column) for table, columns in COLUMNS.items() for column in columns]
-"""Every stored number and word that a report uses and that can be computed again. Not among them, for nobody can:
-forwards, backwards, seconds, reasons, courses (traces), titles, preflight's findings, the environment."""
+"""Every stored number that a report uses and that can be computed again. Not among them, for nobody can: forwards,
+backwards, seconds, reasons, courses (traces), titles and settings, preflight's findings, the environment."""
 
 
 class Colours(nn.Module):
@@ -87,15 +87,13 @@ def other(value: Any, column: str, draw: random.Random) -> Any:
     """Another value of the same kind."""
     if column == "status":
         return draw.choice([one for one in ("already-wrong", "success", "failed") if one != value])
-    if column in ("fooled", "fooled_8bit", "minimal", "targeted"):
+    if column in ("fooled", "fooled_8bit"):
         return 1 - value
     if column == "top":
         top = json.loads(value) or [[0, 0.5]]
         top[0] = draw.choice([[top[0][0], round(abs(top[0][1] - 0.05), 6)], [top[0][0] + 1, top[0][1]]])
         return json.dumps(top)
-    if column == "settings":
-        return json.dumps(json.loads(value) | {"steps": 11})
-    if column in ("images", "classes") and isinstance(value, str):
+    if column == "images" and isinstance(value, str):
         return str(int(value) + draw.choice((-1, 1)))
     if isinstance(value, str):
         return {"text": "alma(distance=l2, steps=11)", "distance": "linf"}.get(

@@ -1,5 +1,5 @@
-"""Run folders that somebody else made with care: hashes that fit, and inside them paths, code, formulas, links and values
-that almakit never writes."""
+"""Run folders that somebody else made with care: hashes that fit, and inside them paths, code, formulas, links and
+values that almakit never writes."""
 
 from __future__ import annotations
 

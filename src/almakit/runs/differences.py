@@ -12,7 +12,7 @@ from torch import Tensor
 from .folder import RunFolder
 from .images import RULES, round_target, rule_target
 from .store import fields
-from .store.records import ALREADY_WRONG, INVALID, SUCCESS, ImageInfo, Record, Tally, Top, wrong_pixels
+from .store.records import ALREADY_WRONG, SUCCESS, ImageInfo, Record, Tally, Top, wrong_pixels
 from .verdict import Judgement
 
 PLAIN = ("l0", "l1", "l2", "linf")
@@ -29,10 +29,9 @@ class Differences:
 
     def note(self, what: str, where: str, stored: object, now: object) -> None:
         """Note two values that should be equal, unless they are."""
-        if stored == now and isinstance(stored, bool) == isinstance(now, bool):
-            return
-        count, example = self.found.get(what, (0, f"{where}: stored {_shown(stored)}, now {_shown(now)}"))
-        self.found[what] = (count + 1, example)
+        if stored != now:
+            count, example = self.found.get(what, (0, f"{where}: stored {_shown(stored)}, now {_shown(now)}"))
+            self.found[what] = (count + 1, example)
 
     def sentences(self, whose: str) -> list[str]:
         return [
@@ -59,16 +58,17 @@ def compare(found: Differences, where: str, stored: Any, now: Any, near: float, 
         near: how far rounding may move a probability.
         distance: name of the distance of an attack.
     """
-    for column, then, again in zip(fields.columns(stored.__class__), fields.row(stored), fields.row(now), strict=True):
+    for column in fields.columns(type(stored)):
+        then, again = column.of(stored), column.of(now)
         if then == again:
             continue
         if column.field == "top":
-            same = _same_top(stored.top, now.top, near)
+            same = _same_top(then, again, near)
         elif column.field == "prediction":
             leading = dict(now.top)  # rounding decides between two equally probable classes
             same = then in leading and leading[then] >= max(leading.values()) - near
         elif column.field == "pixels":
-            same = _same_tally(stored.pixels, now.pixels, near)
+            same = _same_tally(then, again, near)
         elif None in (then, again) or column.kind != "REAL":
             same = False
         elif column.field == "vote":
@@ -77,7 +77,7 @@ def compare(found: Differences, where: str, stored: Any, now: Any, near: float, 
             name = distance if column.field.startswith("measured") else column.name
             same = not apart(then, again, EXACT if name in PLAIN else ROUNDED)
         if not same:
-            found.note(column.name, where, column.of(stored), column.of(now))
+            found.note(column.name, where, then, again)
 
 
 def expected_image(
@@ -96,19 +96,8 @@ def expected_image(
     return replace(image, prediction=prediction, top=top, pixels=pixels, chunk=chunk, target=target)
 
 
-def expected_record(
-    record: Record, run: RunFolder, clean: Tensor, verdict: Judgement | None, measurable: bool, near: float
-) -> Record:
-    """A record as computed from the new verdict on its stored image.
-
-    Args:
-        record: the record as it was stored.
-        run: the run.
-        clean: probabilities of the clean image, shape (K,).
-        verdict: the new judgement; None if the record has no image.
-        measurable: whether almakit knows the attack's distance.
-        near: how far rounding may move a probability.
-    """
+def expected_record(record: Record, run: RunFolder, classes: int, verdict: Judgement | None) -> Record:
+    """A record as computed from the new verdict on its stored image; ``verdict`` is None if the record has no image."""
     now: dict[str, Any]
     if verdict is None:
         now = dict.fromkeys(("prediction", "measured", "measured_8bit", "slot", "pixels", "vote"))
@@ -117,30 +106,13 @@ def expected_record(
     else:
         now = {name: value for name, value in vars(verdict).items() if name != "classes"}
         now["status"] = ALREADY_WRONG if record.slot is None else SUCCESS
-        if not measurable:
+        if verdict.measured is None:  # a distance of another Python session
             now |= {"measured": record.measured, "measured_8bit": record.measured_8bit}
-        elif record.status == ALREADY_WRONG or verdict.measured is not None:
+        else:
             now["distance"] = 0.0 if record.status == ALREADY_WRONG else verdict.measured
-    image = run.image[record.image]
-    if _wrong_already(record, run, image, clean, near):
-        now["status"] = ALREADY_WRONG
-    every = run.spec.targets == "all"
-    now["target"] = round_target(image.label, record.round, len(clean)) if every else image.target
-    return replace(record, **now)
-
-
-def _wrong_already(record: Record, run: RunFolder, image: ImageInfo, clean: Tensor, near: float) -> bool:
-    """Whether the clean image reaches the goal by more than rounding, so that the attack had nothing to do."""
-    spec, goal = run.spec, image.label if record.target is None else record.target
-    by_class = image.pixels is None and spec.goal is None and spec.dtype in ("float32", "float64")
-    attacked = record.attacked and record.status != INVALID
-    if not (by_class and attacked and 0 <= goal < len(clean) and bool(clean.isfinite().all())):
-        return False
-    own = float(clean[goal])
-    others = float(clean.clone().index_fill_(0, clean.new_tensor([goal]).long(), -1.0).max())
-    if spec.eot is not None:
-        return (own if record.target is not None else 1 - own) > spec.vote_share + near
-    return (own - others if record.target is not None else others - own) > near
+    image, every = run.image[record.image], run.spec.targets == "all"
+    target = round_target(image.label, record.round, classes) if every else image.target
+    return replace(record, **now, target=target)
 
 
 def apart(stored: float, now: float, limit: float) -> bool:
@@ -150,17 +122,15 @@ def apart(stored: float, now: float, limit: float) -> bool:
 
 def _same_top(stored: Top, now: Top, near: float) -> bool:
     """Whether two lists of leading classes agree. A class may be missing at the end of one list because of a tie."""
-    if len(stored) != len(now) or len(dict(stored)) != len(stored):
-        return False
-    fresh, least = dict(now), min((probability for _, probability in now), default=0.0)
-    return all(
-        abs(probability - fresh.get(label, min(least, probability))) <= near for label, probability in stored
-    ) and all(abs(a - b) <= near for (_, a), (_, b) in zip(stored, now, strict=True))
+    fresh = dict(now)
+    least = min(fresh.values(), default=0.0)
+    unique = len(dict(stored)) == len(stored) == len(now)
+    return unique and all(abs(probability - fresh.get(label, least)) <= near for label, probability in stored)
 
 
 def _same_tally(stored: Tally | None, now: Tally | None, near: float) -> bool:
     """Whether two counts of an image's pixels agree, up to pixels whose class is decided by rounding."""
     if stored is None or now is None:
-        return stored is now
+        return False
     then, again = ({(row[0], row[1]) for row in tally if row[1]} for tally in (stored, now))
     return then == again and abs(wrong_pixels(stored) - wrong_pixels(now)) <= near

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from .. import distances, goals, registry
+from .. import distances, goals
 from ..certify import METHODS
 from ..core.oracle import borrowed
 from ..data.dataset import Dataset
@@ -93,15 +89,6 @@ class RunVerification:
         ]
 
 
-@dataclass
-class FolderVerification:
-    """The result of verifying a folder of images."""
-
-    images: int
-    fooled: int  # images that are misclassified, or classified as their target
-    wrong: list[tuple[str, int, int]]  # (id, label or target, prediction) of images that do not fool the model
-
-
 def damaged_files(run: RunFolder) -> list[str]:
     """A message for every file of a run folder that does not match its record."""
     return [f"{row.file} {fault}" for row in run.chunks if (fault := files.fault_of(run.folder, row))]
@@ -129,9 +116,9 @@ def verify_run(
     judging = replace(for_run(subject, run, aim), held=held)
     found, not_checked = Differences(), []
     with borrowed(subject.model), understood(run.folder):
-        clean = _verify_clean(run, judging, size, found)
-        _check_facts(run, judging, found)
-        attacks = [_verify_attack(run, info, judging, size, clean) for info in run.attacks]
+        _verify_images(run, judging, size, found)
+        _check_folder(run, judging, found)
+        attacks = [_verify_attack(run, info, judging, size) for info in run.attacks]
         for name, check in _derived(run, subject, aim, summarise):
             try:
                 check(found)
@@ -140,9 +127,8 @@ def verify_run(
     return RunVerification(attacks, found, not_checked)
 
 
-def _verify_clean(run: RunFolder, subject: Subject, size: int, found: Differences) -> dict[int, Tensor]:
-    """Check every clean image. Returns its probabilities (K,) by index, NaN if the logits are not finite."""
-    clean: dict[int, Tensor] = {}
+def _verify_images(run: RunFolder, subject: Subject, size: int, found: Differences) -> None:
+    """Check every clean image."""
     for begin in range(0, len(run.images), 256):
         part = run.images[begin : begin + 256]
         images, truth = originals(run, [info.index for info in part])
@@ -150,36 +136,27 @@ def _verify_clean(run: RunFolder, subject: Subject, size: int, found: Difference
         counted = [None] * len(part) if maps is None or truth is None else tallies(maps, truth, logits.shape[1])
         fresh = zip(predictions(logits), top_classes(logits), counted, logits, strict=True)
         for info, answer in zip(part, fresh, strict=True):
-            now = expected_image(info, run, *answer, subject.near)
-            compare(found, f"image {info.id}", info, now, subject.near)
-            clean[info.index] = torch.softmax(answer[-1], 0)
-    return clean
+            compare(found, f"image {info.id}", info, expected_image(info, run, *answer, subject.near), subject.near)
 
 
-def _verify_attack(
-    run: RunFolder, info: AttackInfo, subject: Subject, size: int, clean: dict[int, Tensor]
-) -> Verification:
+def _verify_attack(run: RunFolder, info: AttackInfo, subject: Subject, size: int) -> Verification:
     records, measure = run.records_of(info.index), _measure(info)
-    found = Verification(info.text, len(records))
+    found, classes = Verification(info.text, len(records)), subject.classes[0] if subject.classes else 0
     for begin in range(0, len(records), 256):
         part = records[begin : begin + 256]
         claimed = [record for record in part if record.claimed]
-        # One image more: a batch size that differs from the attack's and from the first verdict's.
+        # Two images more: a batch size that differs from the attack's and from the first verdict's.
         verdicts = iter(judge_records(run, info, claimed, subject, size + 2, measure))
         for record in part:
-            verdict, known = None, True
-            if record.claimed:
-                verdict = next(verdicts)
-                known = measure is not None or verdict.measured is not None
+            verdict = next(verdicts) if record.claimed else None
+            if verdict is not None:
                 found.claimed += 1
                 found.confirmed += verdict.fooled
                 found.confirmed_8bit += verdict.fooled_8bit
                 found.changed += (verdict.fooled, verdict.fooled_8bit) != (record.fooled, record.fooled_8bit)
-                found.unmeasured += not known
-            now = expected_record(record, run, clean[record.image], verdict, known, subject.near)
-            where = f"image {run.image[record.image].id}" + (
-                "" if record.target is None else f" towards {record.target}"
-            )
+                found.unmeasured += measure is None and verdict.measured is None
+            towards = "" if record.target is None else f" towards {record.target}"
+            where, now = f"image {run.image[record.image].id}{towards}", expected_record(record, run, classes, verdict)
             compare(found.differences, where, record, now, subject.near, info.distance)
     return found
 
@@ -194,71 +171,29 @@ def _measure(info: AttackInfo) -> Measure | None:
         return None  # from another Python session: only the standard distances are checked
 
 
-# Facts of the folder, compared with the specification and its rows.
-
-
-def _check_facts(run: RunFolder, subject: Subject, found: Differences) -> None:
+def _check_folder(run: RunFolder, subject: Subject, found: Differences) -> None:
+    """Compare facts of the folder with its rows, and check that no row or stored image of a finished chunk is left
+    out."""
     meta, spec, images = run.meta, run.spec, run.images
-    targets = [info.target or 0 for info in images] if spec.targets not in (None, "all", *RULES) else None
-    total = data_sha256(
-        [info.id for info in images], [info.sha256 for info in images], [info.label for info in images], targets
-    )
-    expected, recorded = int(meta.get("images", len(images))), meta.get("data_sha256", total)
-    facts: list[tuple[str, object, object]] = [
-        ("the name of the model", meta.get("model", spec.model), spec.model),
-        ("the name of the data", meta.get("data", spec.data), spec.data),
-        ("the attacks", [info.text for info in run.attacks], list(spec.attacks)),
-    ]
+    own = [info.target or 0 for info in images] if spec.targets not in (None, "all", *RULES) else None
+    columns = [[info.id for info in images], [info.sha256 for info in images], [info.label for info in images]]
+    expected = int(meta.get("images", len(images)))
     if len(images) == expected:
-        facts.append(("the images' ids, hashes, labels and targets", recorded, total))
-    elif recorded == total:
-        facts.append(("the number of images", expected, len(images)))
-    if images:
-        facts.append(("the number of classes", meta.get("classes"), str(subject.classes[0] if subject.classes else 0)))
-    for what, stored, now in facts:
-        found.note(what, "the folder", stored, now)
-    for info in run.attacks:
-        _check_attack(found, info, spec.targets is not None)
-    _check_chunks(found, run, expected)
-
-
-def _check_attack(found: Differences, info: AttackInfo, targeted: bool) -> None:
-    """Compare an attack's row with its text."""
-    try:
-        written = parse(info.text)
-    except AlmakitError:
-        return  # the text contains an object of a Python session, such as a function
-    own = registry.get("attacks", written.name) if written.name in registry.BUILT_IN["attacks"] else None
-    minimal = getattr(own, "minimal", None)  # a property, if it depends on the settings
-    numbers = {name: value for name, value in written.arguments.items() if isinstance(value, (bool, int, float))}
-    settings = {name: value for name, value in numbers.items() if info.settings.get(name, value) != value}
-    now = replace(
-        info,
-        targeted=targeted,
-        minimal=minimal if isinstance(minimal, bool) else info.minimal,
-        settings=info.settings | settings,
-    )
-    compare(found, info.text, info, now, 0.0)
-
-
-def _check_chunks(found: Differences, run: RunFolder, expected: int) -> None:
-    """Check that every finished chunk has all its images and records, and that every stored image belongs to a
-    chunk."""
-    size = int(run.spec.batch_size)
-    rows = Counter((CLEAN, -1, info.chunk, 0) for info in run.images)
-    slots: dict[str | None, list[int]] = {}
+        total = data_sha256(*columns, own)  # type: ignore[arg-type]
+        found.note("the images' ids, hashes, labels and targets", "the folder", meta.get("data_sha256", total), total)
+    found.note("the attacks", "the folder", [info.text for info in run.attacks], list(spec.attacks))
+    rows, slots = Counter((CLEAN, -1, info.chunk, 0) for info in images), dict[str | None, set[int]]()
     for record in run.records:
         rows[ATTACK, record.attack, run.image[record.image].chunk, record.round] += 1
         if record.slot is not None:
-            slots.setdefault(record.file, []).append(record.slot)
+            slots.setdefault(record.file, set()).add(record.slot)
     for row in run.chunks:
         key, where = row.key, f"chunk {row.key.chunk} of attack {row.key.attack}"
-        whole = min(size, expected - key.chunk * size)
-        found.note("the images of a chunk", where, row.images, whole)
+        whole = min(int(spec.batch_size), expected - key.chunk * int(spec.batch_size))
         found.note("the rows of a chunk", where, rows[key.kind, key.attack, key.chunk, key.round], whole)
-        if key.kind == ATTACK:
-            stored = 0 if row.file is None else len(files.read(run.folder, row)["images"])
-            found.note("the stored images", where, tuple(sorted(slots.get(row.file, []))), tuple(range(stored)))
+        if key.kind == ATTACK and row.file is not None:
+            stored = len(files.read(run.folder, row)["images"])
+            found.note("the stored images", where, slots.get(row.file, set()), set(range(stored)))
 
 
 # Results that were computed from a run afterwards, compared with a new computation. Each check notes differences, and
@@ -334,26 +269,26 @@ def _check_summary(run: RunFolder, summarise: Summarise, found: Differences) -> 
     if isinstance(stored, dict) and stored.get("format") != now["format"]:
         raise StoreError("another version of almakit wrote it.")
     for where in {**then, **now}:
-        one, other = then.get(where), now.get(where)
-        if (
-            isinstance(one, float)
-            and isinstance(other, float)
-            and math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-12)
-        ):
-            continue  # the last digits may differ between machines
-        found.note(SUMMARY, where or "the whole file", one, other)
+        found.note(SUMMARY, where or "the whole file", then.get(where), now.get(where))
 
 
 def _leaves(value: Any, where: str = "") -> dict[str, Any]:
-    """The numbers and texts inside JSON, by places such as ``attacks.0.name``."""
+    """The numbers and texts inside JSON, by places such as ``attacks.0.name``. Numbers are rounded to nine digits,
+    because the last ones may differ between machines."""
     parts = dict(enumerate(value)) if isinstance(value, list) else value
     if not isinstance(parts, dict) or not parts:
-        return {where: value}
+        return {where: float(f"{value:.9g}") if isinstance(value, float) else value}
     inside = (_leaves(part, f"{where}.{key}".lstrip(".")) for key, part in parts.items())
     return {place: leaf for found in inside for place, leaf in found.items()}
 
 
-# Folders of images.
+@dataclass
+class FolderVerification:
+    """The result of verifying a folder of images."""
+
+    images: int
+    fooled: int  # images that are misclassified, or classified as their target
+    wrong: list[tuple[str, int, int]]  # (id, label or target, prediction) of images that do not fool the model
 
 
 def verify_images(dataset: Dataset, subject: Subject, batch_size: int = 64) -> FolderVerification:
