@@ -19,7 +19,7 @@ from runs.small_runs import contents as contents_of
 from almakit import Run, evaluate
 from almakit.cli.main import main
 from almakit.errors import BadInput
-from almakit.runs import environment, executors
+from almakit.runs import environment, executors, session
 from almakit.runs.progress import Progress
 
 MAPS = """
@@ -84,20 +84,27 @@ def run(files: Path, name: str, attacks: list[str] = ATTACKS, workers: int | str
     return evaluate(f"{files / 'small.py'}:model", data, attacks, files / name, **settings)
 
 
-def test_auto_begins_alone_and_shares_work_that_is_worth_it(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shared, start = [], executors._Worker.start
+def test_auto_shares_the_chunks_of_a_small_model_if_there_are_enough(
+    files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten chunks: two processes of four chunks or more each."""
+    started: list[int] = []
 
-    def counted(worker: Any, job: Any, task: Any) -> Any:
-        shared.append(task.key)
-        return start(worker, job, task)
+    class Counted(executors.Processes):
+        def __init__(self, workers: int):
+            started.append(workers)
+            super().__init__(workers)
 
-    monkeypatch.setattr(executors._Worker, "start", counted)
-    monkeypatch.setattr(executors, "cores", lambda: 2)
+    monkeypatch.setattr(session, "Processes", Counted)
+    monkeypatch.setattr(session, "cores", lambda: 8)
+    monkeypatch.setattr(session, "CHUNKS_EACH", 6)
     alone = contents(run(files, "alone", workers="auto"))
-    assert not shared, "too little work for a second process"
-    monkeypatch.setattr(executors, "WORTH", 1e-9)
-    assert contents(run(files, "auto", workers="auto")) == alone
-    assert 0 < len(shared) < 30
+    assert not started, "too few chunks for a second process"
+    monkeypatch.setattr(session, "CHUNKS_EACH", 4)
+    assert contents(run(files, "auto", workers="auto")) == alone and started == [2]
+    monkeypatch.setattr(session, "SMALL_WEIGHTS", 10)
+    run(files, "large", workers="auto")
+    assert started == [2], "threads inside the layers are faster"
 
 
 GOALS = """

@@ -38,17 +38,15 @@ from .store.files import pack, unpack
 
 TRIES = 3
 """Number of worker processes that may die during a step before it is given up."""
-WORTH = 20.0
-"""Seconds of remaining work from which starting worker processes, which import torch, pays off."""
 
 
 class Lost(AlmakitError):
     """A step failed for an external reason, such as a process that was killed. It is tried again, up to ``limit``
-    times. ``pause``: whether waiting may help."""
+    times."""
 
-    def __init__(self, reason: str, limit: int = TRIES, node: str = "", pause: bool = False):
+    def __init__(self, reason: str, limit: int = TRIES):
         super().__init__(reason)
-        self.limit, self.node, self.pause = limit, node, pause
+        self.limit = limit
 
 
 class Executor:
@@ -65,10 +63,6 @@ class Executor:
         """Start a step. Steps of one chunk are submitted one after the other."""
         raise NotImplementedError
 
-    def expect(self, chunks: int, seconds: float) -> Executor:
-        """Return the executor to use for the remaining chunks, which would take one process about ``seconds``."""
-        return self
-
     def close(self) -> None:
         """Stop immediately and discard running steps."""
 
@@ -83,14 +77,6 @@ class InProcess(Executor):
         except Exception as error:
             future.set_exception(error)
         return future
-
-
-class Auto(InProcess):
-    """Uses this process until the remaining work justifies one worker process per core."""
-
-    def expect(self, chunks: int, seconds: float) -> Executor:
-        workers = min(cores() // threads_per_process(), chunks)
-        return Processes(workers) if seconds >= WORTH and workers > 1 else self
 
 
 class Processes(Executor):

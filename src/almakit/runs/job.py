@@ -48,7 +48,6 @@ class Outcome:
     records: list[Record] = field(default_factory=list)
     traces: list[Trace] = field(default_factory=list)
     classes: int = 0
-    node: str = ""  # node of a cluster that computed it
 
 
 def clean_step(job: Job, task: Task, notify: Notify | None = None) -> Outcome:

@@ -103,21 +103,21 @@ class RayExecutor(Executor):
         """Set the result or exception of a step's ``future`` from its task."""
         self._running.pop(future, None)
         try:
-            node, found = answer.result()
+            found = answer.result()
         except Exception as error:  # the node or process died, or the node ran out of memory
             kind = type(error).__name__
             if kind in ("NodeDiedError", "ObjectLostError", "LocalRayletDiedError"):
                 future.set_exception(Lost(f"its node left the cluster ({kind}).", LOSSES))
             else:
                 reason = next((line.strip() for line in str(error).splitlines() if line.strip()), "no reason given.")
-                future.set_exception(Lost(f"{kind}: {reason[:300]}", pause=True))
+                future.set_exception(Lost(f"{kind}: {reason[:300]}"))
             return
         if isinstance(found, Outcome):
-            future.set_result(replace(found, node=node))
+            future.set_result(found)
         elif isinstance(found, (SpecChanged, MemoryError)):
             future.set_exception(found)
         else:
-            future.set_exception(Lost(str(found), node=node, pause=True))
+            future.set_exception(Lost(str(found)))
 
     def _connect(self) -> None:
         for name, value in SETTINGS.items():
@@ -220,7 +220,7 @@ _jobs: dict[str, Job] = {}
 """The unpickled job of a node's process, by the run's token."""
 
 
-def work(token: str, cargo: Array, threads: int, task: Task, images: dict[str, Any]) -> tuple[str, Outcome | Exception]:
+def work(token: str, cargo: Array, threads: int, task: Task, images: dict[str, Any]) -> Outcome | Exception:
     """Compute a step on a node.
 
     Args:
@@ -230,22 +230,21 @@ def work(token: str, cargo: Array, threads: int, task: Task, images: dict[str, A
         task: the step.
         images: images of its chunk.
     """
-    import ray
-
-    node = f"{socket.gethostname()}/{ray.get_runtime_context().get_node_id()[:6]}"
     try:
         if token not in _jobs:
             torch.set_num_threads(threads)
             _jobs.clear()
             job = pickle.loads(cargo.data)  # packed by almakit's own driver
-            _jobs[token] = received(job, job.subject.device.type, f" (on the node {node})").with_models(_on_gpu)
-        return node, compute(_jobs[token], task, images)
+            _jobs[token] = received(job, job.subject.device.type, f" (on the node {socket.gethostname()})").with_models(
+                _on_gpu
+            )
+        return compute(_jobs[token], task, images)
     except AlmakitError as error:
-        return node, SpecChanged(str(error)) if isinstance(error, SpecChanged) else AlmakitError(str(error))
+        return SpecChanged(str(error)) if isinstance(error, SpecChanged) else AlmakitError(str(error))
     except Exception as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
         reason = f"{type(error).__name__}: {str(error)[:300]} ({os.path.basename(where.filename)}, line {where.lineno})"
-        return node, MemoryError(reason) if out_of_memory(error) else RuntimeError(reason)
+        return MemoryError(reason) if out_of_memory(error) else RuntimeError(reason)
 
 
 def _on_gpu(subject: Subject) -> Subject:

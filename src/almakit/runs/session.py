@@ -6,8 +6,6 @@ Retries, memory that runs out, order, signals, progress and experiment trackers 
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import signal
 import threading
 import time
@@ -34,7 +32,7 @@ from . import folder
 from .attack_text import build_all
 from .checks import check, settle
 from .environment import changed, environment
-from .executors import Auto, Executor, InProcess, Lost, Processes, threads_per_process
+from .executors import Executor, InProcess, Lost, Processes, cores, threads_per_process
 from .failures import Interrupted, NothingWorks
 from .images import side_of
 from .job import Outcome
@@ -51,11 +49,13 @@ from .threat import named
 SMALL_WEIGHTS, SMALL_IMAGE = 20_000_000, 3 * 96 * 96
 """The largest number of weights and of values per image of a small model, which gains more from several processes than
 from threads."""
+CHUNKS_EACH = 4
+"""Number of chunks for which starting a worker process, which imports torch, pays off."""
 MOST_ROUNDS = 99
 HOPELESS = 3
 """If an attack fails on this many chunks before one succeeds, the run ends, because more chunks would fail too."""
 BACKOFF = 1.0
-"""Seconds before the second try of a step that waiting may help, doubled for each further try."""
+"""Seconds before the second try of a step, doubled for each further try."""
 
 
 @contextmanager
@@ -66,20 +66,16 @@ def prepared(request: Request) -> Iterator[tuple[Job, Session | None]]:
         spec, attacks = extended(request.spec, list(request.attacks), request.out)
         request = replace(request, spec=spec, attacks=attacks)
         request.check_radii()
-    out, shard, progress, trackers = request.out, request.shard, request.progress, request.trackers
+    out, shard, progress = request.out, request.shard, request.progress
     spec, recorded = continue_in(request.spec, out, request.add)
     job, findings = plan(request, spec), None
     with ExitStack() as stack:
         stop = stack.enter_context(Stop().watching())
         if recorded is None:
-            side = side_of(job.subject.model, job.spec.data if request.data is None else request.data)
-            if (side or is_foreign(job.spec.model)) and (sentence := getattr(job.subject.model, "preprocessing", None)):
-                progress.note(sentence)
-            if side:
-                progress.note(f"Photos are cut to {side} x {side}, the size the model was made for.")
+            _note_preprocessing(job, request)
             findings = check(job, request)
             job = settle(job, progress)
-        tell(trackers, {"event": "begin", "settings": job.spec.to_dict(), "folder": str(out)})
+        tell(request.trackers, {"event": "begin", "settings": job.spec.to_dict(), "folder": str(out)})
         stack.enter_context(only_writer(out / database_name(shard)))
         recorded = continue_in(job.spec, out, request.add)[1]  # again, now that this process holds the lock
         # The spec is written first, so that a run that is killed in between resumes with the same chunks and attacks.
@@ -97,44 +93,51 @@ def prepared(request: Request) -> Iterator[tuple[Job, Session | None]]:
         stack.enter_context(borrowed(job.subject.model))
         executor, threads = executor_for(request, job)
         stack.callback(torch.set_num_threads, torch.get_num_threads())
-        torch.set_num_threads(threads or torch.get_num_threads())
-        session = Session(store, job, state, out, shard, stop, progress, executor, trackers)
+        torch.set_num_threads(threads)
         if isinstance(request.engine, str):
-            stack.callback(lambda: session.executor.close())
-        yield job, session
+            stack.callback(executor.close)
+        yield job, Session(store, job, state, out, shard, stop, progress, executor, request.trackers)
 
 
-def executor_for(request: Request, job: Job) -> tuple[Executor, int | None]:
-    """The executor of a request. Also sets the number of threads if necessary, because numbers must not depend on
-    ``workers``."""
-    progress, workers = request.progress, request.workers
+def _note_preprocessing(job: Job, request: Request) -> None:
+    side = side_of(job.subject.model, job.spec.data if request.data is None else request.data)
+    if (side or is_foreign(job.spec.model)) and (sentence := getattr(job.subject.model, "preprocessing", None)):
+        request.progress.note(sentence)
+    if side:
+        request.progress.note(f"Photos are cut to {side} x {side}, the size the model was made for.")
+
+
+def executor_for(request: Request, job: Job) -> tuple[Executor, int]:
+    """The executor of a request, and the number of threads of each process. With ``workers`` given, that number is the
+    same for any number of workers, because the last bits of results depend on it."""
+    workers, threads, chunks = request.workers, torch.get_num_threads(), len(job.chunks(request.shard))
     if not isinstance(request.engine, str):
-        return request.engine, None
+        return request.engine, threads
     if request.engine == "ray":
-        return RayExecutor(request.address, workers if isinstance(workers, int) else None, progress), None
+        return RayExecutor(request.address, workers if isinstance(workers, int) else None, request.progress), threads
     if workers is None:
-        return InProcess(), None
-    why = _why_alone(job)
-    if why and workers not in (AUTO, 1):
-        progress.note(f"This run stays in one process: {why}.")
-    if why or (workers == AUTO and not small(job)):
-        return InProcess(), None
-    threads = threads_per_process()
+        return InProcess(), threads
+    if reason := _only_here(job):
+        if workers not in (AUTO, 1):
+            request.progress.note(f"This run stays in one process: {reason}.")
+        return InProcess(), threads
     if not isinstance(workers, int):
-        return Auto(), threads
-    count = min(workers, len(job.chunks(request.shard)))
-    return Processes(count) if count > 1 else InProcess(), threads
+        if not _small(job):
+            return InProcess(), threads
+        workers = min(cores() // threads_per_process(), chunks // CHUNKS_EACH)
+    count = min(workers, chunks)
+    return Processes(count) if count > 1 else InProcess(), threads_per_process()
 
 
-def _why_alone(job: Job) -> str:
-    """Why a run cannot use other processes; empty if it can."""
+def _only_here(job: Job) -> str:
+    """Why worker processes cannot compute a run; empty if they can."""
+    subjects = [subject for subject in (job.subject, job.surrogate) if subject is not None]
     if job.subject.device.type != "cpu":
         return f"its model is on {job.subject.device}"
     if own_code(job.spec.goal):
         return "its goal is code of your own, which worker processes do not have"
-    for subject, what in ((job.subject, "model"), (job.surrogate, "surrogate")):
-        if subject is not None and not subject.by_name:
-            return f"its {what} was given in Python; worker processes can only load one by name or from a file"
+    if not all(subject.by_name for subject in subjects):
+        return "its model was given in Python; worker processes can only load one by name or from a file"
     try:
         same = build_all(job.spec.attacks) == list(job.attacks)
     except Exception:  # its text names a function or class that exists only in this process
@@ -142,11 +145,11 @@ def _why_alone(job: Job) -> str:
     return "" if same else "an attack was given in Python; worker processes can only build one from text"
 
 
-def small(job: Job) -> bool:
+def _small(job: Job) -> bool:
     """Whether several processes are faster for a model than threads inside its layers."""
     model = job.subject.model
     weights = sum(part.numel() for part in model.parameters()) if isinstance(model, nn.Module) else 0
-    return weights <= SMALL_WEIGHTS and job.dataset.chunk(range(min(1, len(job.dataset)))).x[:1].numel() <= SMALL_IMAGE
+    return weights <= SMALL_WEIGHTS and job.dataset.chunk([0]).x[0].numel() <= SMALL_IMAGE
 
 
 @dataclass(eq=False)
@@ -163,33 +166,27 @@ class Session:
     executor: Executor
     trackers: Sequence[Track] = ()
     number: int = 0  # row of the session in the database
-    tries: Counter[tuple[ChunkKey, int]] = field(default_factory=Counter)  # by key and limit
-    nodes: Counter[str] = field(default_factory=Counter)  # images done by each
+    tries: Counter[ChunkKey] = field(default_factory=Counter)
     distances: dict[int, list[float]] = field(default_factory=dict)  # verified distances of this session, by attack
-    left: int = 0  # results
-    seconds: float = 0.0  # seconds of one process for the remaining steps, once known
 
     def run(self) -> None:
         """Compute and store the remaining steps."""
         self._begin()
         ending, notify = "done", None if type(self.progress) is Progress else self.progress.inside
-        waiting = deque(chunk for chunk in self.job.chunks(self.shard) if self.state.next(self.job, chunk) is not None)
-        ready: list[tuple[float, int, Task]] = []  # heap of steps, ordered by their earliest start
+        waiting = deque(self.job.chunks(self.shard))
+        ready: list[tuple[float, Task]] = []  # steps of begun chunks, with their earliest start
         running: dict[Future[Outcome], Task] = {}
-        turn = itertools.count()
         try:
             while waiting or ready or running:
                 while len(running) < self.executor.capacity and (task := self._take(ready, waiting)) is not None:
                     running[self.executor.submit(self.job, task, notify)] = task
-                if not running:
+                if ready and not running:
                     time.sleep(0.05)
                 # the timeout lets Python handle signals
                 for future in wait(running, 0.2, FIRST_COMPLETED).done:
                     pause, following = self._finish(running.pop(future), future)
                     if following is not None:
-                        heapq.heappush(ready, (time.monotonic() + pause, next(turn), following))
-                if not running and self.seconds:
-                    self.executor = self.executor.expect(len(waiting) + len(ready), self.seconds)
+                        ready.append((time.monotonic() + pause, following))
             for attack in sorted({key.attack for key in self.state.failed}):
                 self._refuse_hopeless(attack, 1)
         except KeyboardInterrupt as signal:
@@ -219,14 +216,19 @@ class Session:
 
     # Order of steps.
 
-    def _take(self, ready: list[tuple[float, int, Task]], waiting: deque[int]) -> Task | None:
+    def _take(self, ready: list[tuple[float, Task]], waiting: deque[int]) -> Task | None:
         """The next step to submit: of a chunk in progress, or else of the next chunk."""
-        if ready and ready[0][0] <= time.monotonic():
-            return heapq.heappop(ready)[2]
-        return self.state.next(self.job, waiting.popleft()) if waiting else None
+        for place, (start, task) in enumerate(ready):
+            if start <= time.monotonic():
+                del ready[place]
+                return task
+        while waiting:
+            if (following := self.state.next(self.job, waiting.popleft())) is not None:
+                return following
+        return None
 
     def _finish(self, task: Task, future: Future[Outcome]) -> tuple[float, Task | None]:
-        """Store the outcome of a step. Returns the next step of its chunk and the seconds to wait before it."""
+        """Store the outcome of a step. Returns the seconds to wait, and the next step of its chunk."""
         try:
             self._keep(future.result())
         except Lost as lost:
@@ -240,12 +242,11 @@ class Session:
     def _again(self, task: Task, lost: Lost) -> tuple[float, Task | None]:
         """The same step again, or the next one if this one has failed too often."""
         key = task.key
-        self.tries[key, lost.limit] += 1
-        tries = self.tries[key, lost.limit]
+        self.tries[key] += 1
+        tries = self.tries[key]
         if tries < lost.limit:
-            where = f" on {lost.node}" if lost.node else ""
-            self.progress.note(f"chunk {key.chunk}{where}: {lost} It is tried again.")
-            return BACKOFF * 2 ** (tries - 1) if lost.pause else 0.0, task
+            self.progress.note(f"chunk {key.chunk}: {lost} It is tried again.")
+            return BACKOFF * 2 ** min(tries - 1, 5), task
         rows = self.job.positions(key.chunk)
         self.progress.note(
             f"{self._title(key.attack)}: chunk {key.chunk} (images {rows[0]} to {rows[-1]}) is given up after "
@@ -298,11 +299,10 @@ class Session:
                 info = self.job.infos[key.attack]
                 file = files.original_file(key.chunk) if key.kind == CLEAN else files.adversarial_file(info, key)
                 sha256 = files.write(self.out / file, {"images": files.pack(outcome.stored), **outcome.beside})
-            state.known.update({info.index: info for info in outcome.infos})
             row = ChunkRow(key, file, sha256, outcome.images, outcome.batch, outcome.seconds)
             self.store.finish(row, self.number, outcome.infos, outcome.records, outcome.traces)
+        state.known.update({info.index: info for info in outcome.infos})
         state.done.add(key)
-        self.nodes[outcome.node] += outcome.images
         if key.kind != CLEAN:
             self._show(outcome)
 
@@ -325,7 +325,6 @@ class Session:
         several = len(job.infos) > 1
         title = f"{len(job.infos)} attacks" if several else _shown(job.infos[0])
         total = sum(chunks.values()) * rounds * len(job.infos)
-        self.left = total - stored
         self.progress.begin(title, stored, total, "results" if several or rounds > 1 else "images")
 
     def _show(self, outcome: Outcome) -> None:
@@ -335,11 +334,7 @@ class Session:
         distances += [record.verified for record in outcome.records]
         share = f"{100 * sum(map(isfinite, distances)) / max(len(distances), 1):.1f} % fooled"
         share = f"{self._title(attack)}: {share}" if len(self.job.infos) > 1 else share
-        self.left -= outcome.images
-        self.seconds = outcome.seconds / outcome.images * self.left
-        nodes = [f"{node} {count}" for node, count in self.nodes.most_common() if node]
-        listed = ", ".join(nodes[:4] + [f"{len(nodes) - 4} more"] * (len(nodes) > 4))
-        self.progress.advance(outcome.images, "; ".join(filter(None, [share, listed])))
+        self.progress.advance(outcome.images, share)
         if outcome.records and self.trackers:
             tell(self.trackers, *_events(self.job, outcome, distances))
 
