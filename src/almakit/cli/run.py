@@ -92,7 +92,7 @@ ARGUMENTS = (
     (
         "--workers N",
         within(int, 1),
-        "number of processes, one thread each (default: one per core if the model is small and there are enough chunks; "
+        "number of processes, one thread each (default: one per core for a small model and enough chunks; "
         "the numbers are the same); with --engine ray the largest number of tasks at a time",
     ),
     ("--certify", CERTIFY, f"certify the images afterwards: {CERTIFY_HELP}"),

@@ -58,7 +58,7 @@ def compare(found: Differences, where: str, stored: Any, now: Any, near: float, 
         near: how far rounding may move a probability.
         distance: name of the distance of an attack.
     """
-    for column in fields.columns(type(stored)):
+    for column in fields.columns(stored.__class__):
         then, again = column.of(stored), column.of(now)
         if then == again:
             continue

@@ -176,10 +176,10 @@ def _check_folder(run: RunFolder, subject: Subject, found: Differences) -> None:
     out."""
     meta, spec, images = run.meta, run.spec, run.images
     own = [info.target or 0 for info in images] if spec.targets not in (None, "all", *RULES) else None
-    columns = [[info.id for info in images], [info.sha256 for info in images], [info.label for info in images]]
+    ids, hashes, labels = ([getattr(info, name) for info in images] for name in ("id", "sha256", "label"))
     expected = int(meta.get("images", len(images)))
     if len(images) == expected:
-        total = data_sha256(*columns, own)  # type: ignore[arg-type]
+        total = data_sha256(ids, hashes, labels, own)
         found.note("the images' ids, hashes, labels and targets", "the folder", meta.get("data_sha256", total), total)
     found.note("the attacks", "the folder", [info.text for info in run.attacks], list(spec.attacks))
     rows, slots = Counter((CLEAN, -1, info.chunk, 0) for info in images), dict[str | None, set[int]]()

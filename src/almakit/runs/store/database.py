@@ -237,7 +237,7 @@ class Store:
         return ", ".join(f"{prefix}{name}" if name in known else "NULL" for name in fields.names(of))
 
     def _read(self, of: Callable[..., Built], order: str) -> list[Built]:
-        found = self.rows(f"SELECT {self._columns(of)} FROM {STORED[of][0]} ORDER BY {order}")  # type: ignore[index]
+        found = self.rows(f"SELECT {self._columns(of)} FROM {STORED[of][0]} ORDER BY {order}")
         with understood(self.path):
             return [fields.build(of, cells) for cells in found]
 
