@@ -22,9 +22,15 @@ with torch.no_grad():
 prompts = torch.stack([embedded[digits[32:] == digit].mean(0) for digit in range(10)])
 
 few, labels = x[:16], digits[:16]
-result = almakit.attack(
-    image_tower, few, labels, goal=almakit.goals.embedding(prompts=prompts), distance="l2", steps=50
-)
+nearest = torch.nn.functional.normalize(prompts, dim=1)
+
+
+def similarities(images: torch.Tensor) -> torch.Tensor:
+    """Logits of shape (B, prompts) of the zero-shot classifier."""
+    return 100 * torch.nn.functional.normalize(image_tower(images), dim=1) @ nearest.T
+
+
+result = almakit.attack(similarities, few, labels, distance="l2", steps=50)
 print(
     f"another prompt is nearer: clean accuracy {result.clean_accuracy:.0%}, {result.success_rate:.0%} reached, median "
     f"l2 {result.median:.3f}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -52,6 +53,27 @@ class BadModel(AlmakitError):
 
 class Unavailable(AlmakitError):
     """A file, an optional library or a download that is not available."""
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """The requirements of a distance or a goal that ``subject`` violates, each with its name and what was measured;
+    one line each when printed. ``ok`` if there are none."""
+
+    subject: str
+    kind: str
+    findings: tuple[tuple[str, str], ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.findings
+
+    def __str__(self) -> str:
+        if self.ok:
+            return f"{self.subject} satisfies every requirement of {self.kind}, on these images."
+        count = f"{len(self.findings)} requirement{'s' if len(self.findings) > 1 else ''}"
+        lines = (f"  {name}: {sentence}" for name, sentence in self.findings)
+        return "\n".join([f"{self.subject} violates {count} of {self.kind}:", *lines])
 
 
 def require_text(text: str, what: str) -> str:

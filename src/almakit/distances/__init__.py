@@ -5,9 +5,9 @@ from __future__ import annotations
 from .. import registry
 from .base import Bound, Distance, FunctionDistance
 from .base import resolve as get
-from .check import DistanceReport, check_distance
+from .check import check_distance
 
-__all__ = ["Bound", "Distance", "DistanceReport", "FunctionDistance", "check_distance", "get", "names"]
+__all__ = ["Bound", "Distance", "FunctionDistance", "check_distance", "get", "names"]
 
 
 def names() -> list[str]:

@@ -4,50 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from ..errors import BadInput
+from ..errors import BadInput, CheckReport
 from .base import Distance, DistanceLike, FunctionDistance, resolve
 
 _ROUNDING = 1e-4  # how far two float32 evaluations of one quantity may lie apart, relative to it
 _SHARES = (1e-5, 1e-3, 0.03, 0.1, 0.3, 0.6, 1.0)
 
 
-@dataclass(frozen=True)
-class Finding:
-    """A violated requirement: its name, the measured values and a remedy."""
-
-    law: str
-    sentence: str
-
-    def __str__(self) -> str:
-        return f"{self.law}: {self.sentence}"
-
-
-@dataclass(frozen=True)
-class DistanceReport:
-    """The findings of ``check_distance``, one line each when printed; ``ok`` if there are none."""
-
-    distance: str
-    findings: tuple[Finding, ...]
-
-    @property
-    def ok(self) -> bool:
-        return not self.findings
-
-    def __str__(self) -> str:
-        if self.ok:
-            return f"{self.distance} satisfies every invariant of a distance."
-        count = "1 invariant" if len(self.findings) == 1 else f"{len(self.findings)} invariants"
-        return "\n".join(
-            [f"{self.distance} violates {count} of a distance:", *(f"  {finding}" for finding in self.findings)]
-        )
-
-
-def check_distance(f: DistanceLike, x: Tensor | None = None) -> DistanceReport:
+def check_distance(f: DistanceLike, x: Tensor | None = None) -> CheckReport:
     """Test whether ``f`` has the properties of a distance that attacks rely on.
 
     It must return shape (B,), be zero at identity, never negative, finite with finite gradients at and near x, depend
@@ -72,7 +40,7 @@ def check_distance(f: DistanceLike, x: Tensor | None = None) -> DistanceReport:
             f"{images.dtype}."
         )
     distance.check(images)
-    return DistanceReport(repr(distance), tuple(_findings(_Trial(distance, images))))
+    return CheckReport(repr(distance), "a distance", tuple(_findings(_Trial(distance, images))))
 
 
 def _images_for(distance: Distance) -> Tensor:
@@ -122,19 +90,17 @@ class _Trial:
         with torch.enable_grad():
             leaf = y.clone().requires_grad_(True)
             value = self(self.x, leaf)
-            if not value.requires_grad:
-                return None
-            return torch.autograd.grad(value.sum(), leaf, allow_unused=True)[0]
+            return torch.autograd.grad(value.sum(), leaf, allow_unused=True)[0] if value.requires_grad else None
 
 
-def _findings(trial: _Trial) -> Iterator[Finding]:
-    for name, law in _LAWS:
+def _findings(trial: _Trial) -> Iterator[tuple[str, str]]:
+    for name, (law, remedy) in _LAWS.items():
         try:
-            sentence = law(trial)
+            violation = law(trial)
         except Exception as error:  # a user's function may raise any exception; the finding names the requirement
-            sentence = f"it raised {type(error).__name__}: {error}"
-        if sentence:
-            yield Finding(name, sentence)
+            violation = f"it raised {type(error).__name__}: {error}"
+        if violation:
+            yield name, f"{violation}; {remedy}."
             if name in ("runs", "shape"):
                 return  # no further test is possible
 
@@ -145,78 +111,61 @@ def _runs(trial: _Trial) -> str | None:
 
 
 def _shape(trial: _Trial) -> str | None:
-    value, size = trial(trial.x, trial.at(1)), len(trial.x)
-    if not isinstance(value, Tensor):
-        return f"it returned a {type(value).__name__}; return a torch tensor of shape ({size},), one number per image."
-    if value.shape != (size,):
-        return (
-            f"it returned shape {tuple(value.shape)} for {size} images; sum or average over all dimensions but the "
-            f"first, to get ({size},)."
-        )
+    for size in (len(trial.x), 1):
+        value = trial(trial.x[:size], trial.at(1)[:size])
+        if not isinstance(value, Tensor):
+            return f"it returned a {type(value).__name__} for a batch of {size}"
+        if value.shape != (size,):
+            return f"it returned shape {tuple(value.shape)} instead of ({size},)"
     return None
 
 
-def _batch_of_one(trial: _Trial) -> str | None:
-    if (value := trial(trial.x[:1], trial.at(1)[:1])).shape != (1,):
-        return (
-            f"for a single image it returned shape {tuple(value.shape)} instead of (1,); do not squeeze the batch "
-            "dimension away."
-        )
+def _inputs_kept(trial: _Trial) -> str | None:
+    x, y = trial.x.clone(), trial.at(1)
+    trial(x, y)
+    return None if torch.equal(x, trial.x) and torch.equal(y, trial.at(1)) else "it changed its inputs"
+
+
+def _deterministic(trial: _Trial) -> str | None:
+    first, second = trial(trial.x, trial.at(1)), trial(trial.x, trial.at(1))
+    apart = float((first - second).abs().max())
+    return f"twice the same images gave values {apart:.3g} apart" if apart else None
+
+
+def _dtype(trial: _Trial) -> str | None:
+    for dtype in (torch.float32, torch.float64):
+        try:
+            value = trial(trial.x.to(dtype), trial.at(1).to(dtype))
+        except Exception as error:  # call the user's function again
+            return f"for {dtype} images it raised {type(error).__name__}: {error}"
+        if value.dtype != dtype or value.device != trial.x.device:
+            return f"for {dtype} images on {trial.x.device} it returned {value.dtype} on {value.device}"
     return None
 
 
 def _identity(trial: _Trial) -> str | None:
     value, scale = trial(trial.x, trial.x.clone()), trial(trial.x, trial.at(1)).abs().max()
-    if bool((value.abs() <= 1e-6 * scale).all()):
-        return None
-    return (
-        f"D(x, x) = {value.abs().max():.3g} instead of 0; subtract what it has at y = x, or compute it from y - x "
-        "without adding a constant."
-    )
+    return None if bool((value.abs() <= 1e-6 * scale).all()) else f"D(x, x) = {value.abs().max():.3g} instead of 0"
 
 
 def _not_negative(trial: _Trial) -> str | None:
-    if (lowest := min(float(trial(trial.x, trial.at(share)).min()) for share in _SHARES)) < 0:
-        return (
-            f"it returned {lowest:.3g}; a distance is at least 0 (a small negative number is cancellation: write "
-            "it in terms of y - x)."
-        )
-    return None
+    lowest = min(float(trial(trial.x, trial.at(share)).min()) for share in _SHARES)
+    return f"it returned {lowest:.3g}, and a distance is at least 0" if lowest < 0 else None
 
 
 def _finite(trial: _Trial) -> str | None:
-    for what, y in trial.places():
-        if not bool(torch.isfinite(trial(trial.x, y)).all()):
-            return (
-                f"it is not finite at {what}; look for a division by zero, a logarithm or a root of a number that "
-                "may reach 0."
-            )
-    return None
+    broken = (what for what, y in trial.places() if not bool(torch.isfinite(trial(trial.x, y)).all()))
+    what = next(broken, None)
+    return None if what is None else f"it is not finite at {what}"
 
 
-def _gradient_at(trial: _Trial) -> str | None:
-    gradient = trial.gradient(trial.x)
-    if gradient is None:
-        return (
-            "its value does not depend on y through torch operations; compute it from y, without detach, numpy or "
-            "no_grad."
-        )
-    if not bool(torch.isfinite(gradient).all()):
-        return (
-            "its gradient at y = x is not finite; a root or norm at 0 needs a mask (take the root of 1 there and "
-            "multiply by 0)."
-        )
-    return None
-
-
-def _gradient_near(trial: _Trial) -> str | None:
-    for what, y in trial.places():
+def _gradient(trial: _Trial) -> str | None:
+    for what, y in (("y = x", trial.x), *trial.places()):
         gradient = trial.gradient(y)
-        if gradient is not None and not bool(torch.isfinite(gradient).all()):
-            return (
-                f"its gradient is not finite at {what}; look for a root, a division or an angle at a pixel or "
-                "channel that is 0 there."
-            )
+        if gradient is None:
+            return "its value does not depend on y through torch operations"
+        if not bool(torch.isfinite(gradient).all()):
+            return f"its gradient is not finite at {what}"
     return None
 
 
@@ -227,33 +176,7 @@ def _per_image(trial: _Trial) -> str | None:
     for other, how in ((alone, "alone"), (flipped, "in another order")):
         if not torch.allclose(together, other, rtol=_ROUNDING, atol=0):
             worst = (together - other).abs().argmax()
-            return (
-                f"an image gave {together[worst]:.6g} in its batch and {other[worst]:.6g} {how}; "
-                "reduce each image by itself, over all dimensions but the first."
-            )
-    return None
-
-
-def _dtype(trial: _Trial) -> str | None:
-    for dtype in (torch.float32, torch.float64):
-        try:
-            returned = trial(trial.x.to(dtype), trial.at(1).to(dtype)).dtype
-        except Exception as error:  # call the user's function again
-            return (
-                f"with {dtype} images it raised {type(error).__name__}: {error}; make constants and weights in the "
-                "dtype of y."
-            )
-        if returned != dtype:
-            return (
-                f"for {dtype} images it returned {returned}; make constants and weights in the dtype of y, and do "
-                "not convert the result."
-            )
-    return None
-
-
-def _device(trial: _Trial) -> str | None:
-    if (returned := trial(trial.x, trial.at(1)).device) != trial.x.device:
-        return f"for images on {trial.x.device} it returned a result on {returned}; leave the result where y is."
+            return f"an image gave {together[worst]:.6g} in its batch and {other[worst]:.6g} {how}"
     return None
 
 
@@ -265,42 +188,21 @@ def _monotone(trial: _Trial) -> str | None:
     step, image = (int(index) for index in falls.nonzero()[0])
     return (
         f"image {image} gave {values[step, image]:.6g} at {_SHARES[step]:g} of a perturbation and less, "
-        f"{values[step + 1, image]:.6g}, at "
-        f"{_SHARES[step + 1]:g} of it; an attack that shrinks a perturbation relies on a distance that shrinks with it."
+        f"{values[step + 1, image]:.6g}, at {_SHARES[step + 1]:g} of it"
     )
 
 
-def _deterministic(trial: _Trial) -> str | None:
-    first, second = trial(trial.x, trial.at(1)), trial(trial.x, trial.at(1))
-    if not torch.equal(first, second):
-        return (
-            f"twice the same images gave values {(first - second).abs().max():.3g} apart; switch off dropout and "
-            "other random parts (eval())."
-        )
-    return None
-
-
-def _inputs_kept(trial: _Trial) -> str | None:
-    x, y = trial.x.clone(), trial.at(1)
-    trial(x, y)
-    if not torch.equal(x, trial.x) or not torch.equal(y, trial.at(1)):
-        return "it changed its inputs; use operations without a trailing underscore, or clone first."
-    return None
-
-
-_LAWS: tuple[tuple[str, Callable[[_Trial], str | None]], ...] = (
-    ("runs", _runs),
-    ("shape", _shape),
-    ("inputs kept", _inputs_kept),
-    ("batch of one", _batch_of_one),
-    ("deterministic", _deterministic),
-    ("dtype", _dtype),
-    ("device", _device),
-    ("finite", _finite),
-    ("zero at identity", _identity),
-    ("not negative", _not_negative),
-    ("gradient at x", _gradient_at),
-    ("gradient near x", _gradient_near),
-    ("per image", _per_image),
-    ("monotone", _monotone),
-)
+# Each invariant with the function that describes a violation, and the remedy.
+_LAWS: dict[str, tuple[Callable[[_Trial], str | None], str]] = {
+    "runs": (_runs, "give a function of two batches of images"),
+    "shape": (_shape, "sum or average over all dimensions but the first, and keep a batch of one"),
+    "inputs kept": (_inputs_kept, "use operations without a trailing underscore, or clone first"),
+    "deterministic": (_deterministic, "switch off dropout and other random parts (eval())"),
+    "dtype": (_dtype, "make constants and weights in the dtype and on the device of y, and do not convert the result"),
+    "finite": (_finite, "look for a division by zero, a logarithm or a root of a number that may reach 0"),
+    "zero at identity": (_identity, "compute it from y - x without adding a constant"),
+    "not negative": (_not_negative, "write it in terms of y - x, so that nothing cancels"),
+    "gradient": (_gradient, "mask the root of 0, and leave out detach, numpy and no_grad"),
+    "per image": (_per_image, "reduce each image by itself, over all dimensions but the first"),
+    "monotone": (_monotone, "an attack that shrinks a perturbation relies on a distance that shrinks with it"),
+}

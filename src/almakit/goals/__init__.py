@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .base import FunctionGoal, Goal, GoalLike, all_of, any_of
+from .base import FunctionGoal, Goal, GoalLike
 from .check import check_goal
 from .classes import ClassGoal, Targeted
 from .classes import Reject as reject
@@ -29,8 +29,6 @@ __all__ = [
     "FunctionGoal",
     "Goal",
     "GoalLike",
-    "all_of",
-    "any_of",
     "check_goal",
     "detection",
     "embedding",
@@ -56,6 +54,5 @@ def targeted(targets: Tensor | int | None = None, **settings: Any) -> Targeted:
 
 
 def embedding(reference: Tensor | None = None, target: Tensor | None = None, **settings: Any) -> Embedding:
-    """``embedding(below=0.5)``, away from ``reference`` (B, d) or the clean image; ``embedding(target=t, above=0.8)``;
-    ``embedding(prompts=p)``."""
+    """Away from ``reference`` (B, d) or the clean image, ``embedding(below=0.5)``; or near ``target`` (B, d)."""
     return Embedding(reference_embedding=reference, target_embedding=target, **settings)

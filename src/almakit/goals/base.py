@@ -127,7 +127,7 @@ class Goal:
         return self.margin(outputs)
 
     def __and__(self, other: GoalLike) -> AllOf:
-        return AllOf(goals=(*(self.goals if isinstance(self, AllOf) else (self,)), as_goal(other)))
+        return AllOf(goals=(*(self.goals if type(self) is AllOf else (self,)), as_goal(other)))
 
     def __or__(self, other: GoalLike) -> AnyOf:
         return AnyOf(goals=(*(self.goals if isinstance(self, AnyOf) else (self,)), as_goal(other)))
@@ -274,11 +274,6 @@ def safe_scale(scale: Tensor, outputs: Tensor, largest: Tensor | None = None) ->
     return torch.where(scale > 0, scale, torch.ones_like(scale))
 
 
-def soft_minimum(values: Tensor, temperature: Tensor) -> Tensor:
-    """(B,) ``soft_maximum`` for the minimum; entries of inf do not count."""
-    return -soft_maximum(-values, temperature)
-
-
 def spread_of(values: Tensor, otherwise: Tensor) -> Tensor:
     """(B,) the standard deviation of ``values`` (B, N), or ``otherwise`` (B,) if N is 1."""
     return deviation(values.detach()) if values.shape[1] > 1 else otherwise
@@ -291,8 +286,43 @@ def check_number(name: str, value: object) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Several(Goal):
-    """Base of ``AnyOf`` and ``AllOf``: all ``goals`` read the same outputs."""
+class Conditions(Goal):
+    """Base of goals with a margin for each of N conditions (B, N): one of them is enough, or all must hold at once."""
+
+    one_suffices: ClassVar[bool] = False
+
+    def margins(self, outputs: Tensor) -> Tensor:
+        """(B, N) the margin of each condition; inf, or -inf if all must hold, for conditions that do not count."""
+        raise NotImplementedError
+
+    def margin(self, outputs: Tensor) -> Tensor:
+        each = self.margins(outputs)
+        return (each.amin(1) if self.one_suffices else each.amax(1)) + self.confidence
+
+    def soft_margin(self, outputs: Tensor, temperature: Tensor) -> Tensor:
+        return self._softened(self.margins(outputs), temperature)
+
+    def _softened(self, each: Tensor, temperature: Tensor) -> Tensor:
+        soft = -soft_maximum(-each, temperature) if self.one_suffices else soft_maximum(each, temperature)
+        return soft + self.confidence
+
+    def rivals(self, outputs: Tensor) -> Tensor | None:
+        """(B, C) the conditions ordered by their margins, if one of them suffices."""
+        if not self.one_suffices:
+            return None
+        each = self.margins(outputs.detach())
+        return each.argsort(dim=1, stable=True)[:, : max(1, int(torch.isfinite(each).sum(1).min()))]
+
+    def rival_margin(self, outputs: Tensor, rivals: Tensor) -> Tensor:
+        return self.margins(outputs).gather(1, rivals.unsqueeze(1)).squeeze(1) + self.confidence
+
+
+@dataclass(frozen=True, eq=False)
+class AllOf(Conditions):
+    """All ``goals``, which read the same outputs, are reached at once: the largest of their margins."""
+
+    title = "all-of"
+    about = "several goals at once"
 
     goals: tuple[Goal, ...] = field(default=(), kw_only=True, metadata=SHARED)
 
@@ -317,17 +347,21 @@ class Several(Goal):
     def finite(self) -> bool:  # type: ignore[override]
         return all(part.finite for part in self.goals)
 
-    def _each(self, goals: Any) -> Self:
-        return replace(self, goals=tuple(goals))
+    @property
+    def conditions(self) -> int:
+        return sum(part.conditions for part in self.goals)
+
+    def _each(self, change: Callable[[Goal], Goal]) -> Self:
+        return replace(self, goals=tuple(change(part) for part in self.goals))
 
     def for_labels(self, labels: Tensor | None, targets: Tensor | None) -> Self:
-        return super().for_labels(labels, targets)._each(part.for_labels(labels, targets) for part in self.goals)
+        return super().for_labels(labels, targets)._each(lambda part: part.for_labels(labels, targets))
 
     def fit(self, outputs: Tensor, rows: Tensor) -> Self:
-        return self._each(part.fit(outputs, rows) for part in self.goals)
+        return self._each(lambda part: part.fit(outputs, rows))
 
     def scaled_by(self, outputs: Tensor) -> Self:
-        return super().scaled_by(outputs)._each(part.scaled_by(outputs) for part in self.goals)
+        return super().scaled_by(outputs)._each(lambda part: part.scaled_by(outputs))
 
     def check_size(self, count: int) -> None:
         for part in self.goals:
@@ -336,69 +370,34 @@ class Several(Goal):
     def read(self, answer: Any, images: int) -> Tensor:
         return self.goals[0].read(answer, images)
 
-    def _margins(self, outputs: Tensor) -> Tensor:
-        return torch.stack([part.margin(outputs) for part in self.goals], 1) + self.confidence
+    def _stack(self, values: Callable[[Goal], Tensor]) -> Tensor:
+        """(B, N) a value of each goal."""
+        return torch.stack([values(part) for part in self.goals], 1)
 
-    def _soft(self, outputs: Tensor, temperature: Tensor) -> Tensor:
-        return torch.stack([part.soft_margin(outputs, temperature) for part in self.goals], 1) + self.confidence
+    def margins(self, outputs: Tensor) -> Tensor:
+        return self._stack(lambda part: part.margin(outputs))
+
+    def soft_margin(self, outputs: Tensor, temperature: Tensor) -> Tensor:
+        return self._softened(self._stack(lambda part: part.soft_margin(outputs, temperature)), temperature)
 
     def spread(self, outputs: Tensor) -> Tensor:
-        return torch.stack([part.spread(outputs) for part in self.goals], 1).amax(1)
+        return self._stack(lambda part: part.spread(outputs)).amax(1)
 
     def tolerance(self, outputs: Tensor, precision: torch.dtype) -> Tensor:
-        return torch.stack([part.tolerance(outputs, precision) for part in self.goals], 1).amax(1)
+        return self._stack(lambda part: part.tolerance(outputs, precision)).amax(1)
 
 
 @dataclass(frozen=True, eq=False)
-class AnyOf(Several):
+class AnyOf(AllOf):
     """One of ``goals`` is reached: the smallest of their margins."""
 
     title = "any-of"
     about = "one of several goals"
-
-    def margin(self, outputs: Tensor) -> Tensor:
-        return self._margins(outputs).amin(1)
-
-    def soft_margin(self, outputs: Tensor, temperature: Tensor) -> Tensor:
-        return soft_minimum(self._soft(outputs, temperature), temperature)
+    one_suffices = True
 
     @property
     def conditions(self) -> int:
         return max(part.conditions for part in self.goals)
-
-    def rivals(self, outputs: Tensor) -> Tensor | None:
-        return self._margins(outputs.detach()).argsort(dim=1, stable=True)
-
-    def rival_margin(self, outputs: Tensor, rivals: Tensor) -> Tensor:
-        return self._margins(outputs).gather(1, rivals.unsqueeze(1)).squeeze(1)
-
-
-@dataclass(frozen=True, eq=False)
-class AllOf(Several):
-    """All ``goals`` are reached at once: the largest of their margins."""
-
-    title = "all-of"
-    about = "several goals at once"
-
-    def margin(self, outputs: Tensor) -> Tensor:
-        return self._margins(outputs).amax(1)
-
-    def soft_margin(self, outputs: Tensor, temperature: Tensor) -> Tensor:
-        return soft_maximum(self._soft(outputs, temperature), temperature)
-
-    @property
-    def conditions(self) -> int:
-        return sum(part.conditions for part in self.goals)
-
-
-def any_of(*goals: Goal) -> AnyOf:
-    """One of ``goals`` is reached."""
-    return AnyOf(goals=goals)
-
-
-def all_of(*goals: Goal) -> AllOf:
-    """All ``goals`` are reached at once."""
-    return AllOf(goals=goals)
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,40 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from ..core.oracle import Model, Oracle, borrowed
-from ..errors import AlmakitError
+from ..errors import AlmakitError, CheckReport
 from .base import Goal, as_goal
 from .resolve import first_margin, goal_of
 
 Decision = Callable[[Tensor], Tensor]
 CLOSE = 1e-3  # how far two evaluations of one margin may lie apart, relative to it
-
-
-@dataclass(frozen=True)
-class GoalReport:
-    """The findings of ``check_goal``, one line each when printed; ``ok`` if there are none."""
-
-    goal: str
-    findings: tuple[tuple[str, str], ...]
-
-    @property
-    def ok(self) -> bool:
-        return not self.findings
-
-    def __str__(self) -> str:
-        if self.ok:
-            return f"{self.goal} is a goal that attacks can work with, on these images."
-        return "\n".join(
-            [
-                f"{self.goal} violates {len(self.findings)} requirements of a goal:",
-                *(f"  {name}: {sentence}" for name, sentence in self.findings),
-            ]
-        )
 
 
 def check_goal(
@@ -47,7 +24,7 @@ def check_goal(
     targets: Tensor | None = None,
     *,
     decision: Decision | None = None,
-) -> GoalReport:
+) -> CheckReport:
     """Test on some images whether attacks can use ``f`` as a goal.
 
     The margin must be floating-point of shape (B,) and finite, depend on its own image alone, be the same when it is
@@ -71,9 +48,10 @@ def check_goal(
             rows = torch.arange(len(x), device=outputs.device)
             goal = goal.to(outputs.device).fit(outputs.detach(), rows)
             first_margin(goal, outputs.detach(), torch.ones_like(rows, dtype=torch.bool), rows, check=False)
-            return GoalReport(goal.title, tuple(_findings(goal, outputs, leaf, decision)))
+            return CheckReport(goal.title, "a goal", tuple(_findings(goal, outputs, leaf, decision)))
         except AlmakitError as error:
-            return GoalReport(getattr(f, "title", "") or getattr(f, "__name__", "the goal"), (("form", str(error)),))
+            name = getattr(f, "title", "") or getattr(f, "__name__", "the goal")
+            return CheckReport(name, "a goal", (("form", str(error)),))
 
 
 def _findings(goal: Goal, outputs: Tensor, leaf: Tensor, decision: Decision | None) -> Iterator[tuple[str, str]]:

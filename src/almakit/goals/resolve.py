@@ -35,18 +35,17 @@ def goal_of(count: int, labels: object, targets: object, goal: object, confidenc
             raise BadInput(
                 "say what to reach: labels to leave, targets, or a goal, such as goal=almakit.goals.threshold(below=0)."
             )
-        label_values, target_values = _classes(count, labels, targets, maps)
-        return (
-            PixelGoal(label_values, target_values, confidence, share=share)
-            if maps
-            else ClassGoal(label_values, target_values, confidence)
-        )
+        goal = PixelGoal(share=share) if maps else ClassGoal()
     bound = as_goal(goal)
     if bound.by_class or maps:
-        label_values, target_values = _classes(count, labels, targets, maps)
+        known = None if labels is None else class_indices(labels, "labels", count, maps)
+        wanted = None if targets is None else class_indices(targets, "targets", count, maps)
+        if not maps and known is not None and wanted is not None:
+            _check_targets_differ(known, wanted)
     else:
-        label_values, target_values = _facts(labels, "labels", count), _facts(targets, "targets", count)
-    bound = bound.for_labels(label_values, target_values)
+        known = None if labels is None else rows_of(labels, "labels", count)
+        wanted = None if targets is None else rows_of(targets, "targets", count)
+    bound = bound.for_labels(known, wanted)
     if confidence:
         bound = replace(bound, confidence=confidence)
     if bound.needs_labels and bound.classes is None:
@@ -55,65 +54,37 @@ def goal_of(count: int, labels: object, targets: object, goal: object, confidenc
     return bound
 
 
-def _classes(count: int, labels: object, targets: object, maps: bool) -> tuple[Tensor | None, Tensor | None]:
-    """Labels and targets as int64, (B,) or (B, H, W)."""
-    kind = _maps if maps else class_indices
-    label_values = None if labels is None else kind(labels, "labels", count)
-    target_values = None if targets is None else kind(targets, "targets", count)
-    if not maps and label_values is not None and target_values is not None:
-        _check_targets_differ(label_values, target_values)
-    return label_values, target_values
-
-
-def _facts(values: object, what: str, count: int) -> Tensor | None:
-    """Labels or targets that are not classes, as a tensor (B, ...)."""
-    if values is None:
-        return None
+def rows_of(values: object, what: str, count: int, shape: str = "...") -> Tensor:
+    """Labels or targets as a tensor (B, ...) with a row for each of ``count`` images."""
     try:
         found = torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError):
         raise BadInput(f"{what} must be a tensor with a row for each image, not a {type(values).__name__}.") from None
     if not found.ndim or len(found) != count:
         raise BadInput(
-            f"{what} have shape {tuple(found.shape)}; for {count} images they must have shape ({count}, ...)."
+            f"{what} have shape {tuple(found.shape)}; for {count} images they must have shape ({count}, {shape})."
         )
     return found.detach()
 
 
-def class_indices(values: object, what: str, batch: int) -> Tensor:
-    """Labels or targets as int64 (B,)."""
-    if not isinstance(values, Tensor):
-        try:
-            values = torch.as_tensor(values)
-        except (TypeError, ValueError, RuntimeError):
-            raise BadInput(f"{what} must be a tensor of {batch} class indices, not {type(values).__name__}.") from None
-    values = values if values.numel() else values.long()
-    if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
+def class_indices(values: object, what: str, count: int, maps: bool = False) -> Tensor:
+    """Labels or targets as int64 (B,), or maps of them (B, H, W)."""
+    found = rows_of(values, what, count, "height, width" if maps else "")
+    found = found if found.numel() else found.long()
+    if found.is_floating_point() or found.is_complex() or found.dtype == torch.bool:
         raise BadInput(
-            f"{what} are {values.dtype}; they must be integer class indices (use .long(), or .argmax(1) for one-hot "
+            f"{what} are {found.dtype}; they must be integer class indices (use .long(), or .argmax(1) for one-hot "
             "rows)."
         )
-    if values.shape != (batch,):
+    if found.ndim != (3 if maps else 1):
         raise BadInput(
-            f"{what} have shape {tuple(values.shape)}; for {batch} images they must have shape ({batch},), or for "
-            f"maps ({batch}, height, width)."
+            f"{what} have shape {tuple(found.shape)}; for {count} images they must have shape ({count},), or for "
+            f"maps ({count}, height, width)."
         )
-    if bool((values < 0).any()):
-        row = int((values < 0).nonzero()[0])
-        raise BadInput(f"{what[:-1]} {int(values[row])} of image {row} is not a class; classes are counted from 0.")
-    return values.detach().long()
-
-
-def _maps(values: object, what: str, batch: int) -> Tensor:
-    """Labels or targets of every pixel as int64 (B, H, W)."""
-    if not isinstance(values, Tensor) or values.is_floating_point() or values.dtype == torch.bool:
-        raise BadInput(f"{what} must be a tensor of integer classes, one per pixel.")
-    if values.ndim != 3 or len(values) != batch:
-        raise BadInput(
-            f"{what} have shape {tuple(values.shape)}; for {batch} images they must have shape ({batch}, height, "
-            "width)."
-        )
-    return values.detach().long()
+    if not maps and bool((found < 0).any()):
+        row = int((found < 0).nonzero()[0])
+        raise BadInput(f"{what[:-1]} {int(found[row])} of image {row} is not a class; classes are counted from 0.")
+    return found.long()
 
 
 def _check_targets_differ(labels: Tensor, targets: Tensor) -> None:
@@ -139,11 +110,9 @@ def first_margin(goal: Goal, outputs: Tensor, finite: Tensor, rows: Tensor, chec
     """
     margin = goal.margin(outputs)
     if not isinstance(margin, Tensor) or margin.shape != (len(outputs),) or not margin.is_floating_point():
-        got = (
-            f"{margin.dtype} of shape {tuple(margin.shape)}"
-            if isinstance(margin, Tensor)
-            else f"a {type(margin).__name__}"
-        )
+        got = f"a {type(margin).__name__}"
+        if isinstance(margin, Tensor):
+            got = f"{margin.dtype} of shape {tuple(margin.shape)}"
         raise BadInput(
             f"the goal must give one floating-point margin for each of the {len(outputs)} images, shape "
             f"({len(outputs)},); it gave {got}."
