@@ -102,6 +102,7 @@ def cases() -> list[Case]:
     g, c, d, levels = GREY / 255, COLOUR / 255, DEEP / 65535, PALETTE[INDEX] / 255
     see_through, deep_key = "transparent in places", np.uint16(DEEP[2, 3])
     plte, unreadable = (b"PLTE", PALETTE.tobytes()), "cannot be read as an image"
+    not_certain = "whose range or colours are not certain"
     grey_opaque, grey_glass = joined(GREY, OPAQUE), joined(GREY, GLASS)
     opaque, glass = joined(COLOUR, OPAQUE), joined(COLOUR, GLASS)
     found = [
@@ -150,28 +151,19 @@ def cases() -> list[Case]:
         Case("tiff rgb 8 bits", made.tiff(COLOUR, photometric=2), c),
         Case("tiff grey 16 bits", made.tiff(DEEP), d),
         Case("tiff grey 16 bits, big-endian", made.tiff(DEEP, big=True), d),
-        Case("tiff grey 16 bits, white is zero", made.tiff(DEEP, photometric=0), 1 - d),
+        Case("tiff grey 16 bits, white is zero", made.tiff(DEEP, photometric=0), not_certain),
         Case(
-            "tiff grey 12 bits",
-            made.tiff(DEEP[:, :8] >> 4, bits=12, data=twelve_bits(DEEP[:, :8] >> 4)),
-            (DEEP[:, :8] >> 4) / 4095,
+            "tiff grey 12 bits", made.tiff(DEEP[:, :8] >> 4, bits=12, data=twelve_bits(DEEP[:, :8] >> 4)), not_certain
         ),
         Case("tiff rgb 16 bits", made.tiff(wide(COLOUR), photometric=2), c),
-        Case("tiff int16", made.tiff(DEEP.astype(np.int16), sample_format=2), "holds signed integers"),
-        Case("tiff uint32", made.tiff(DEEP.astype(np.uint32)), "holds 32-bit integers"),
-        Case("tiff float32 in [0, 1]", made.tiff(FLOATS, sample_format=3), FLOATS),
-        Case("tiff float32, 0 to 255", made.tiff(FLOATS * 255, sample_format=3), "holds floats from"),
-        Case(
-            "tiff float32 with NaN",
-            made.tiff(np.where(BITS, np.nan, FLOATS).astype(np.float32), sample_format=3),
-            "holds floats from",
-        ),
-        Case("tiff float32, negative", made.tiff(FLOATS - 0.5, sample_format=3), "holds floats from"),
+        Case("tiff int16", made.tiff(DEEP.astype(np.int16), sample_format=2), not_certain),
+        Case("tiff uint32", made.tiff(DEEP.astype(np.uint32)), not_certain),
+        Case("tiff float32 in [0, 1]", made.tiff(FLOATS, sample_format=3), not_certain),
         Case("tiff float32, white is zero", made.tiff(FLOATS, sample_format=3, photometric=0), None),
         Case("tiff float16", made.tiff(FLOATS.astype(np.float16), sample_format=3), None),
         Case("tiff rgb float32", made.tiff(np.float32(c), photometric=2, sample_format=3), None),
         Case("tiff CMYK", made.tiff(CYAN, photometric=5), from_cmyk(CYAN), 1.01 / 255),
-        Case("tiff LAB", made.tiff(COLOUR, photometric=8), "stores its colours as LAB"),
+        Case("tiff LAB", made.tiff(COLOUR, photometric=8), not_certain),
         Case("tiff rgb + alpha, opaque", made.tiff(opaque, photometric=2, extra={338: (3, [2])}), c),
         Case("tiff rgb + alpha, half", made.tiff(glass, photometric=2, extra={338: (3, [2])}), see_through),
         Case("tiff rgb + a spare channel", made.tiff(glass, photometric=2, extra={338: (3, [0])}), c),
@@ -194,8 +186,7 @@ def cases() -> list[Case]:
         Case("pgm of 1001 levels", made.netpbm(5, DEEP // 66, 1000), (DEEP // 66) / 1000, 0.51 / 65535),
         Case("ppm", made.netpbm(6, COLOUR, 255), c),
         Case("ppm 16 bits", made.netpbm(6, wide(COLOUR), 65535), c, 0.51 / 255),
-        Case("pfm", made.pfm(FLOATS), FLOATS),
-        Case("pfm, 0 to 255", made.pfm(FLOATS * 255), "holds floats from"),
+        Case("pfm", made.pfm(FLOATS), not_certain),
         Case("bmp rgb", made.bmp(COLOUR), c),
         Case("tga rgb", made.tga(COLOUR), c),
         # What only a library writes

@@ -18,13 +18,13 @@ from ..errors import AlmakitError, BadInput, optional
 from . import LARGEST_SIDE
 
 MOST_PIXELS = LARGEST_SIDE**2
-_DEEP = frozenset({"I", "I;16", "I;16L", "I;16B", "I;16N", "F"})
-_GREY = _DEEP | {"1", "L", "LA", "La"}
-_ALPHA = frozenset({"LA", "La", "PA", "RGBA", "RGBa"})
-_COLOUR = frozenset({"P", "PA", "RGB", "RGBX", "RGBA", "RGBa", "CMYK", "YCbCr"})
-# Tags of TIFF; EXIF has the orientation too.
-_BITS_PER_SAMPLE, _PHOTOMETRIC, _ORIENTATION, _SAMPLE_FORMAT = 258, 262, 274, 339
-_SIGNED = 2  # of _SAMPLE_FORMAT
+_DEEP = frozenset({"I", "I;16", "I;16L", "I;16B", "I;16N"})
+_GREY = _DEEP | {"1", "L", "LA"}
+_ALPHA = frozenset({"LA", "PA", "RGBA"})
+_COLOUR = frozenset({"P", "PA", "RGB", "RGBX", "RGBA", "CMYK", "YCbCr"})
+# Tags of TIFF with the values of ordinary files: 16 bits, black is zero, unsigned integers. EXIF has the orientation.
+_PLAIN_TAGS = {258: (16,), 262: 1, 339: (1,)}
+_ORIENTATION = 274
 # EXIF's orientations 2 to 8 as Pillow's transpositions, by name.
 _UPRIGHT = ["FLIP_LEFT_RIGHT", "ROTATE_180", "FLIP_TOP_BOTTOM", "TRANSPOSE", "ROTATE_270", "TRANSVERSE", "ROTATE_90"]
 _TRANSPARENT = (
@@ -67,18 +67,23 @@ def _values(
     path: Path | str, image: Any, grey: bool, size: int | None, upright: bool, reference: Path | None
 ) -> Tensor:
     """The numbers of an opened image; with a grey ``reference`` an image in colour is refused."""
-    if image.mode not in _GREY | _COLOUR:
-        raise BadInput(f"{path} stores its colours as {image.mode}, which is not read; convert it to RGB.")
+    tags = getattr(image, "tag_v2", {})
+    deep = image.mode in _DEEP
+    # PNG and PPM hold 16 bits at most, also where Pillow opens them with 32.
+    strange = image.mode == "I" and image.format not in ("PNG", "PPM")
+    strange |= deep and any(tags.get(tag, plain) != plain for tag, plain in _PLAIN_TAGS.items())
+    if strange or image.mode not in _GREY | _COLOUR:
+        raise BadInput(
+            f"{path} stores its pixels in a form ({image.mode}) whose range or colours are not certain; save it with "
+            "8 bits, or in grey with 16 bits, unsigned."
+        )
     frames = getattr(image, "n_frames", 1)
     if frames > 1 and image.format != "MPO":  # a photo with a preview is one picture
         raise BadInput(
             f"{path} holds {frames} pictures (an animation, or pages); save the one you need as its own file."
         )
-    if _SIGNED in getattr(image, "tag_v2", {}).get(_SAMPLE_FORMAT, ()):
-        raise BadInput(f"{path} holds signed integers of unknown range; save it with 8 or 16 bits, unsigned.")
     image.load()  # this rotates a TIFF; its shape is known only afterwards
     pillow = _pillow()
-    deep = image.mode in _DEEP
     picture = pillow.fromarray(_deep(path, image)) if deep else _plain(path, image, grey, reference)
     with suppress(Exception):  # ignore broken EXIF data
         orientation = image.getexif().get(_ORIENTATION, 1) if upright else 1
@@ -97,7 +102,7 @@ def _plain(path: Path | str, image: Any, grey: bool, reference: Path | None) -> 
     if with_alpha is not None and with_alpha.getchannel("A").getextrema()[0] < 255:
         raise BadInput(_TRANSPARENT.format(path))
     if image.mode in _GREY:
-        return image.convert("LA").convert("L") if image.mode == "La" else image.convert("L")
+        return image.convert("L")
     picture = (image if with_alpha is None else with_alpha).convert("RGB")
     if not grey:
         return picture
@@ -111,25 +116,11 @@ def _plain(path: Path | str, image: Any, grey: bool, reference: Path | None) -> 
 
 
 def _deep(path: Path | str, image: Any) -> np.ndarray[Any, Any]:
-    """A grey picture of more than 8 bits as float32 (H, W) in [0, 1].
-
-    Integers are divided by the largest value of the file's bit depth; floats must already lie in [0, 1].
-    """
+    """A grey picture of 16 bits as float32 (H, W) in [0, 1]."""
     values = np.asarray(image).astype(np.float64)
-    tags = getattr(image, "tag_v2", {})
-    if image.mode == "F":
-        low, high = float(values.min()), float(values.max())
-        if not (low >= 0 and high <= 1) or tags.get(_PHOTOMETRIC) == 0:
-            span = f"floats from {low:.4g} to {high:.4g}"
-            raise BadInput(f"{path} holds {span}, whose range is unknown; save it with floats in [0, 1].")
-        return values.astype(np.float32)
-    if image.mode == "I" and image.format not in ("PNG", "PPM"):  # those two hold 16 bits at most
-        raise BadInput(f"{path} holds 32-bit integers of unknown range; save it with 8 or 16 bits.")
     if "transparency" in image.info and bool((values == image.info["transparency"]).any()):
         raise BadInput(_TRANSPARENT.format(path))
-    values = values / (2 ** int(tags.get(_BITS_PER_SAMPLE, (16,))[0]) - 1)
-    shown: np.ndarray[Any, Any] = (1 - values if tags.get(_PHOTOMETRIC) == 0 else values).astype(np.float32)
-    return shown
+    return (values / 65535).astype(np.float32)
 
 
 def class_map(path: Path, size: int | None) -> Tensor:

@@ -18,10 +18,7 @@ from .dataset import Dataset
 from .features import Features
 
 LISTS, NAMES = ("fixed", "integer", "drop"), ("label", "id", "ranges")
-FORM = (
-    "table:file.csv?label=y, with &fixed=a,b, &integer=c (or auto), &drop=d, &id=e and &ranges=train.csv where needed"
-)
-MISSING = ("", "na", "n/a", "nan", "null", "none", "?")
+FORM = "table:file.csv?label=y, with &fixed=a,b, &integer=c, &drop=d, &id=e and &ranges=train.csv where needed"
 Columns = dict[str, NDArray[np.float64] | list[str]]
 """The columns of a table by name: numbers, NaN where there is none, or texts."""
 
@@ -31,22 +28,19 @@ def table(uri: str, rest: str) -> Dataset:
     place, _, query = rest.partition("?")
     options = _options(uri, query)
     columns = read(place)
-    label, identity, apart = options["label"], options.get("id"), set(options["drop"])
-    apart |= {label} if identity is None else {label, identity}
-    automatic = options["integer"] == ("auto",)
-    for name in (*apart, *options["fixed"], *(() if automatic else options["integer"])):
+    label, identity, integer = options["label"], options.get("id"), options["integer"]
+    apart = {*options["drop"], label} | ({identity} if identity is not None else set())
+    for name in (*apart, *options["fixed"], *integer):
         if name not in columns:
             raise BadInput(f"{place} has no column {name!r}; {suggestion(name, list(columns))}")
-        if name in apart and name in (*options["fixed"], *options["integer"]):
+        if name in apart and name in (*options["fixed"], *integer):
             raise BadInput(f"the column {name!r} is no feature here, so it is neither fixed nor integer.")
     names = [name for name in columns if name not in apart]
     if not names:
         raise BadInput(f"{place} has no column left to be a feature.")
     values = np.stack([_numbers(place, name, columns[name]) for name in names], axis=1)
-    whole = (values % 1 == 0).all(0) & np.array([automatic or name in options["integer"] for name in names])
-    if not automatic and (
-        broken := [name for at, name in enumerate(names) if name in options["integer"] and not whole[at]]
-    ):
+    whole = np.array([name in integer for name in names])
+    if broken := [name for at, name in enumerate(names) if whole[at] and (values[:, at] % 1 != 0).any()]:
         raise BadInput(f"{place}: {broken[0]} has values that are no whole numbers; leave the column out of integer.")
     bounds = values if "ranges" not in options else _bounds(options["ranges"], names)
     features = Features.of(
@@ -103,10 +97,10 @@ def _bounds(place: str, names: Sequence[str]) -> NDArray[np.float64]:
 def _numbers(place: str, name: str, column: NDArray[np.float64] | list[str]) -> NDArray[np.float64]:
     """A column of finite numbers; raises ``BadInput`` if it has other values."""
     if isinstance(column, list):
-        row, text = next(((row, text) for row, text in enumerate(column) if not _is_number(text)), (0, column[0]))
+        text = next((text for text in column if not text.lstrip("-").replace(".", "", 1).isdigit()), column[0])
         raise BadInput(
-            f"{place}: {name} is {text[:60]!r} in data row {row + 1}, no number. Categories have no smallest change: "
-            f"give the model numbers, or add drop={name}."
+            f"{place}: {name} holds texts such as {text[:60]!r}. Categories have no smallest change: give the "
+            f"model numbers, or add drop={name}."
         )
     wrong = np.flatnonzero(~(np.abs(column) <= 1e30))
     if wrong.size:
@@ -115,13 +109,6 @@ def _numbers(place: str, name: str, column: NDArray[np.float64] | list[str]) -> 
             f"rows out, or add drop={name}."
         )
     return column
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return "_" not in text and float(text) is not None
-    except ValueError:
-        return False
 
 
 def _labels(
@@ -137,70 +124,42 @@ def _labels(
         if column.min() >= 0 and column.max() < 2**31:
             return torch.from_numpy(column.astype(np.int64)), None, None
         column = [str(int(value)) for value in column]
-    elif any(text.lower() in MISSING for text in column):
+    elif "" in column:
         raise BadInput(f"{place}: the label {name} is missing or not finite in places.")
     names, places = np.unique(np.array(column, dtype=object).astype(str), return_inverse=True)
     return torch.from_numpy(places.astype(np.int64)), tuple(map(str, names)), None
 
 
 def read(place: str) -> Columns:
-    """The columns of a csv or parquet file by name."""
+    """The columns of a csv or parquet file by name: numbers, NaN where there is none, or texts."""
     path = Path(place).expanduser()
     if not path.is_file():
         raise Unavailable(f"there is no file {place}; write {FORM}.")
     optional("pyarrow", f"{place} needs pyarrow to be read: pip install pyarrow.")
-    parquet = path.suffix in (".parquet", ".pq")
+    from pyarrow import csv, parquet
+
+    kind = "parquet" if path.suffix in (".parquet", ".pq") else "csv"
     try:
-        names, columns = _parquet(path) if parquet else _csv(path)
-        found = {name.strip(): _column(column) for name, column in zip(names, columns, strict=True)}
+        table = parquet.read_table(path) if kind == "parquet" else csv.read_csv(path, csv.ReadOptions(use_threads=False))
+        columns = [_column(column.combine_chunks()) for column in table.columns]
     except Exception as error:  # an invalid or damaged file raises many kinds of errors
-        kind = "parquet table" if parquet else "csv table in UTF-8"
         reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
-        raise BadInput(f"{place} cannot be read as a {kind} ({reason}).") from error
-    if len(found) < len(names) or "" in found:
+        raise BadInput(f"{place} cannot be read as a {kind} table ({reason}).") from error
+    names = [name.strip() for name in table.column_names]
+    if len(set(names)) < len(names) or "" in names:
         raise BadInput(f"{place} has the columns {', '.join(names)}; each needs a name of its own.")
-    if not found or not len(next(iter(found.values()))):
+    if not table.num_rows:
         raise BadInput(f"{place} holds no rows.")
-    return found
-
-
-def _csv(path: Path) -> tuple[list[str], list[Any]]:
-    """A csv file with a line of names, all of it as texts; commas, semicolons or tabs between them."""
-    import pyarrow
-    from pyarrow import csv
-
-    with path.open(encoding="utf-8-sig") as file:
-        header = file.readline()
-    delimiter = max((",", ";", "\t"), key=header.count)
-    kinds = {f"f{at}": pyarrow.string() for at in range(header.count(delimiter) + 1)}
-    table = csv.read_csv(
-        path,
-        csv.ReadOptions(autogenerate_column_names=True, use_threads=False),
-        csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-        csv.ConvertOptions(column_types=kinds, strings_can_be_null=False),
-    )
-    columns = [column.combine_chunks() for column in table.columns]
-    return [column[0].as_py() for column in columns], [column[1:] for column in columns]
-
-
-def _parquet(path: Path) -> tuple[list[str], list[Any]]:
-    from pyarrow import parquet
-
-    table = parquet.read_table(path)
-    return table.column_names, [column.combine_chunks() for column in table.columns]
+    return dict(zip(names, columns, strict=True))
 
 
 def _column(column: Any) -> NDArray[np.float64] | list[str]:
-    """A column as numbers, NaN where there is no value, if all its values are numbers; else as texts."""
+    """A column as numbers, NaN where there is no value; as texts if it holds any."""
     import pyarrow
-    from pyarrow import compute
 
-    numbers = column
-    if pyarrow.types.is_string(column.type):
-        column = compute.utf8_trim_whitespace(column)
-        missing = compute.is_in(compute.utf8_lower(column), pyarrow.array(MISSING))
-        numbers = compute.if_else(missing, None, column)
     try:
-        return np.array(numbers.cast(pyarrow.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)
+        if pyarrow.types.is_string(column.type):
+            raise pyarrow.ArrowInvalid("texts")
+        return np.array(column.cast(pyarrow.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)
     except pyarrow.ArrowException:
-        return ["" if value is None else str(value) for value in column.to_pylist()]
+        return ["" if value is None else str(value).strip() for value in column.to_pylist()]
