@@ -78,7 +78,6 @@ FORMS = {
     "a list of PIL images": lambda d: (d["photos"], d["labels"].tolist()),
     "a list of samples": lambda d: (list(zip(d["photos"], d["labels"].tolist(), strict=True)),),
     "a pair": lambda d: ((d["x"], d["labels"]),),
-    "paths": lambda d: ((d["paths"], d["labels"].tolist()),),
     "a loader": lambda d: (DataLoader(TensorDataset(d["x"], d["labels"]), batch_size=5),),
     "a loader of dicts": lambda d: (
         DataLoader([{"pixel_values": x, "labels": y} for x, y in zip(d["x"], d["labels"], strict=True)], batch_size=5),

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from ..errors import BadInput, Unavailable, optional
 from . import load
 from .dataset import IGNORED, Dataset
 from .features import Features
-from .files import from_files, from_table
+from .files import from_table
 from .images import is_picture, map_of, pixels, stacked
 from .user_file import call
 
@@ -75,13 +74,8 @@ def dataset_of(
     if isinstance(data, Dataset):
         return data
     name = name_of(data)
-    if (isinstance(data, tuple) and len(data) in (2, 3)) or (
-        isinstance(data, list) and len(data) == 2 and not _is_sample(data[0])
-    ):
+    if isinstance(data, tuple) and len(data) in (2, 3):
         images, labels, targets = (*data, None)[:3]
-        if isinstance(images, (list, tuple)) and images and isinstance(images[0], (str, Path)):
-            targets = None if targets is None else integers(name, "targets", targets)
-            return from_files(name, images, integers(name, "labels", labels), targets, size)
         return from_arrays(name, images, labels, targets=targets, size=size, units=units)
     if isinstance(data, Mapping):
         names = ", ".join(map(str, data))
@@ -175,11 +169,11 @@ def from_arrays(
         raise BadInput(f"{name} has {sides}; each pixel of each image needs one class.")
 
     def read(indices: Sequence[int]) -> Tensor:
-        x = _floats(stored[_rows(indices)]).to(torch.float32)
+        x = _floats(stored[list(indices)]).to(torch.float32)
         return _resized(x, None if features is not None else size).contiguous()
 
     def read_maps(indices: Sequence[int]) -> Tensor:
-        chosen = known[_rows(indices)].to(torch.int64)
+        chosen = known[list(indices)].to(torch.int64)
         if size is not None and tuple(chosen.shape[1:]) != (size, size):
             chosen = interpolate(chosen[:, None].double(), size=(size, size), mode="nearest-exact")[:, 0].long()
         return torch.where(chosen < 0, IGNORED, chosen)
@@ -259,12 +253,6 @@ def _class_names(data: Any) -> tuple[str, ...] | None:
         found = next((getattr(features[key], "names", None) for key in LABEL_KEYS if key in features), None)
     listed = isinstance(found, (list, tuple)) and found and all(isinstance(name, str) for name in found)
     return tuple(found) if found is not None and listed else None
-
-
-def _is_sample(value: object) -> bool:
-    """Whether a value is an image with its label, and not an image alone."""
-    pair = isinstance(value, tuple) and len(value) >= 2 and (is_picture(value[1]) or np.ndim(value[1]) == 0)
-    return pair or isinstance(value, Mapping)
 
 
 def _parts(name: str, sample: Any) -> tuple[Any, Any]:
@@ -367,7 +355,3 @@ def _no_classes(count: int) -> Tensor:
 
 def _numbers(count: int) -> tuple[str, ...]:
     return tuple(map(str, range(count)))
-
-
-def _rows(indices: Sequence[int]) -> Tensor:
-    return torch.as_tensor(list(indices), dtype=torch.long)

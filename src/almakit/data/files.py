@@ -65,9 +65,8 @@ def folder(name: str, path: str, size: int | None, channels: int | None = None, 
     alphabetical order. Sub-folders ``images`` and ``masks`` (or as VOC and ADE20K call them) are images with a class
     for every pixel; see ``_masked``.
 
-    The csv has columns ``file`` and ``label``, perhaps ``target``; or ``ImageId``, ``TrueLabel``, ``TargetClass``
-    counted from 1 as in the NIPS 2017 competition. A file ``classes.txt`` (a class on each line, label 0 first) beside
-    the images says which label a class has, whether sub-folders or the csv name it. From sub-folders the classes take
+    The csv has columns ``file`` and ``label``, perhaps ``target``. A file ``classes.txt`` (a class on each line, label 0
+    first) beside the images says which label a class has, whether sub-folders or the csv name it. From sub-folders the classes take
     turns, so that the first images are of all classes.
     """
     path, _, option = path.partition("?")
@@ -89,15 +88,6 @@ def folder(name: str, path: str, size: int | None, channels: int | None = None, 
     if missing := sorted(set(listing.class_names or ()) - set(order)) if order is not None else []:
         raise BadInput(f"{root / 'classes.txt'} does not name the class {missing[0]!r}, of which there are images.")
     return listing.dataset(name, size, channels).numbered_as(order)
-
-
-def from_files(
-    name: str, files: Sequence[str | Path], labels: Tensor, targets: Tensor | None, size: int | None
-) -> Dataset:
-    """Image files by path, with labels (N,) and perhaps targets (N,)."""
-    aims = None if targets is None else targets.tolist()
-    paths = [Path(file).expanduser() for file in files]
-    return Listing(paths, list(map(str, files)), labels.tolist(), aims).dataset(name, size, None)
 
 
 def from_table(name: str, rows: Sequence[Mapping[str, Any]], size: int | None) -> Dataset:
@@ -138,12 +128,7 @@ def from_csv(table: Path) -> Listing:
             ]
     except (UnicodeDecodeError, csv.Error) as error:
         raise BadInput(f"{table} cannot be read as a csv file ({error}).") from error
-    if not rows or not {"ImageId", "TrueLabel"} <= set(rows[0]):
-        return _from_rows(table, table.parent, rows)
-    root = table.parent / "images" if (table.parent / "images").is_dir() else table.parent
-    targets = [_number(table, row["TargetClass"]) - 1 for row in rows] if "TargetClass" in rows[0] else None
-    labels = [_number(table, row["TrueLabel"]) - 1 for row in rows]
-    return Listing([root / f"{row['ImageId']}.png" for row in rows], [row["ImageId"] for row in rows], labels, targets)
+    return _from_rows(table, table.parent, rows)
 
 
 def _from_rows(table: Path | str, root: Path, rows: list[dict[str, str]]) -> Listing:

@@ -140,7 +140,9 @@ def read(place: str) -> Columns:
 
     kind = "parquet" if path.suffix in (".parquet", ".pq") else "csv"
     try:
-        table = parquet.read_table(path) if kind == "parquet" else csv.read_csv(path, csv.ReadOptions(use_threads=False))
+        table = (
+            parquet.read_table(path) if kind == "parquet" else csv.read_csv(path, csv.ReadOptions(use_threads=False))
+        )
         columns = [_column(column.combine_chunks()) for column in table.columns]
     except Exception as error:  # an invalid or damaged file raises many kinds of errors
         reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
