@@ -32,7 +32,7 @@ def main(args: argparse.Namespace) -> int:
     dataset = images.open_data(spec.data, spec, images.side_of(subject.model, spec.data))
     gradients = job.surrogate is None and (not attacks or any(attack.needs_gradients() for attack in attacks))
     size = spec.batch_size if isinstance(spec.batch_size, int) else None
-    findings, report = checks.examine(job, subject, sample, gradients, size, measure=True)
+    findings, report = checks.examine(job, subject, sample, gradients, size)
     what = f"{spec.model} on {spec.data}: {len(dataset)} images of shape {tuple(sample.x.shape[1:])}"
     if report is None:
         print(f"{what}, goal {spec.goal}, device {subject.device}")
@@ -43,12 +43,13 @@ def main(args: argparse.Namespace) -> int:
         accuracy = "unknown" if report.clean_accuracy is None else f"{100 * report.clean_accuracy:.1f} %"
         print(f"{what}, {report.classes} classes, device {subject.device}")
         print(f"clean accuracy{' over pixels' if subject.maps else ''} on {report.images} images: {accuracy}")
-    if report is not None and (one_pass := report.seconds) is not None:
-        print(f"one forward and backward pass: {1000 * one_pass:.3g} ms per image in batches of {report.batch_size}")
+    if report is not None and not any(finding.name in ("bad-output", "forward-fails") for finding in findings):
+        size = min(size or checks.at_a_time(sample), len(sample))
+        one_pass = (checks.seconds_of_pass(subject, sample.x, size) or float("inf")) / size
+        print(f"one forward and backward pass: {1000 * one_pass:.3g} ms per image in batches of {size}")
         # A misclassified clean image takes no time; in segmentation every image is attacked.
         right = 1.0 if subject.maps or report.clean_accuracy is None else report.clean_accuracy
         attacked = round(len(dataset) * right)
-        memory = report.bytes_of_weights + (report.bytes_per_image or 0) * min(len(dataset), report.batch_size)
         bare = subject.maps or job.surrogate is not None  # then only the model passes are counted
         for attack in attacks:
             if (queries := expected_forwards(attack)) is None:
@@ -58,8 +59,7 @@ def main(args: argparse.Namespace) -> int:
                 each = checks.seconds_per_image(attack, subject.model, sample.x.to(subject.device), queries)
             print(
                 f"{attack_text.text_of(attack)}: about {duration(each * attacked)} for {attacked} of {len(dataset)} "
-                f"images at the time of {each / queries / one_pass:.2g} passes for each of {queries} queries, "
-                f"{memory / 2**20:.0f} MiB"
+                f"images at the time of {each / queries / one_pass:.2g} passes for each of {queries} queries"
             )
     for finding in findings:
         print(f"{finding.severity}: {finding.name}: {finding.sentence} {finding.way_out}")

@@ -65,9 +65,9 @@ def folder(name: str, path: str, size: int | None, channels: int | None = None, 
     alphabetical order. Sub-folders ``images`` and ``masks`` (or as VOC and ADE20K call them) are images with a class
     for every pixel; see ``_masked``.
 
-    The csv has columns ``file`` and ``label``, perhaps ``target``. A file ``classes.txt`` (a class on each line, label 0
-    first) beside the images says which label a class has, whether sub-folders or the csv name it. From sub-folders the classes take
-    turns, so that the first images are of all classes.
+    The csv has columns ``file`` and ``label``, perhaps ``target``. A file ``classes.txt`` (a class on each line, label
+    0 first) beside the images says which label a class has, whether sub-folders or the csv name it. From sub-folders
+    the classes take turns, so that the first images are of all classes.
     """
     path, _, option = path.partition("?")
     place = existing(path)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import exp, lgamma, log
 from typing import Any, Literal
@@ -18,9 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..core.oracle import borrowed, pass_seconds
+from ..core.oracle import borrowed
 from ..data.named import imagenet_index
-from ..errors import BadInput, BadModel, UnknownName
+from ..errors import BadInput, BadModel
 from ..goals.outputs import described, logits_of
 
 Severity = Literal["refuse", "warn", "note"]
@@ -67,6 +67,13 @@ REMEDIES: dict[str, str] = {
 }
 """Every finding, by name, with what to do about it."""
 
+SEVERITIES: dict[str, Severity] = {
+    **dict.fromkeys(("low-clean-accuracy", "low-precision", "probabilities"), "warn"),
+    **dict.fromkeys(("randomness-elsewhere", "shuffled-labels"), "warn"),
+    **dict.fromkeys(("few-images", "not-random", "random", "saturated", "train-mode"), "note"),
+}
+"""The usual severity of findings that do not refuse."""
+
 _MOST_SEVERE_FIRST = {"refuse": 0, "warn": 1, "note": 2}
 _TOLERANCE = {torch.bfloat16: 0.1, torch.float16: 0.05}  # 1e-3 of other types
 _MOST_PIXELS = 20_000  # judged at most
@@ -92,43 +99,19 @@ class Finding:
         return f"{self.name} ({self.severity}): {self.sentence} {self.way_out}"
 
 
-def finding(name: str, severity: Severity, sentence: str) -> Finding:
-    """The finding with the remedy that belongs to its name."""
-    return Finding(name, severity, sentence, REMEDIES[name])
+def finding(name: str, sentence: str, severity: Severity | None = None) -> Finding:
+    """The finding with the severity and the remedy that belong to its name."""
+    return Finding(name, severity or SEVERITIES.get(name, "refuse"), sentence, REMEDIES[name])
 
 
 @dataclass(frozen=True)
 class Preflight:
-    """All findings, the most severe first, and measured values.
-
-    ``seconds`` is the time of a forward and a backward pass for one image, ``batch_size`` images at a time;
-    ``bytes_per_image`` is the memory that autograd keeps for one image, ``bytes_of_weights`` that of parameters and
-    buffers.
-    """
+    """All findings, the most severe first, the number of images and classes, and the clean accuracy."""
 
     findings: tuple[Finding, ...]
-    allowed: frozenset[str]
     images: int
     classes: int | None
     clean_accuracy: float | None
-    batch_size: int
-    seconds: float | None
-    bytes_per_image: int | None
-    bytes_of_weights: int
-
-    @property
-    def refusals(self) -> tuple[Finding, ...]:
-        """The findings that stop a run and were not allowed."""
-        return tuple(each for each in self.findings if each.severity == "refuse" and each.name not in self.allowed)
-
-    @property
-    def ok(self) -> bool:
-        """Whether a run may start."""
-        return not self.refusals
-
-    def get(self, name: str) -> Finding | None:
-        """The finding of that name, if there is one."""
-        return next((found for found in self.findings if found.name == name), None)
 
 
 def preflight(
@@ -136,9 +119,7 @@ def preflight(
     x: Tensor,
     labels: Tensor,
     *,
-    allow: Collection[str] = (),
     batch_size: int = 64,
-    measure: bool = True,
     class_names: Sequence[str] | None = None,
     alphabetical: bool = False,
     eot: int | None = None,
@@ -154,24 +135,18 @@ def preflight(
         model: from images (N, C, H, W) to logits (N, K).
         x: images in [0, 1], shape (N, C, H, W).
         labels: integers, shape (N,), or (N, H, W) for a class per pixel.
-        allow: findings that do not stop the run.
         batch_size: number of images in a model call.
-        measure: whether to time a pass.
         class_names: the data's class names.
         alphabetical: whether the labels only number the class names in alphabetical order.
         eot: number of passes to average over for a random model.
         gradients: whether any attack needs the model's gradients; findings about them are notes otherwise.
     """
-    if unknown := sorted(set(allow) - set(REMEDIES)):
-        raise UnknownName(f"there is no finding called {unknown[0]!r} to allow; known: {', '.join(REMEDIES)}.")
     if labels.shape not in (x.shape[:1], (len(x), *x.shape[2:])) or len(x) == 0 or labels.is_floating_point():
         got = f"images {tuple(x.shape)} and labels {tuple(labels.shape)} of type {labels.dtype}"
         raise BadInput(f"{got} do not belong together; give one integer label per image, or per pixel.")
     if not x.is_floating_point():
         raise BadInput(f"the images are {x.dtype}; give floats in [0, 1], e.g. x.float() / 255.")
-    examined = Examined(
-        model, x, labels, batch_size, class_names if alphabetical else None, class_names, eot, gradients
-    )
+    examined = Examined(model, x, labels, batch_size, class_names, alphabetical, eot, gradients)
     findings = list(_training_mode(examined))  # before the model is put into evaluation mode
     devices = sorted({tensor.get_device() for tensor in (x, *examined.weights) if tensor.is_cuda})
     with torch.random.fork_rng(devices=devices), borrowed(model):
@@ -180,18 +155,8 @@ def preflight(
                 findings += check(examined)
         except _Failed as failed:
             findings.append(failed.args[0])
-        seconds, kept = _cost(examined) if measure and examined.differentiable else (None, None)
-    return Preflight(
-        findings=tuple(sorted(findings, key=lambda found: _MOST_SEVERE_FIRST[found.severity])),
-        allowed=frozenset(allow),
-        images=len(x),
-        classes=examined.classes,
-        clean_accuracy=examined.accuracy,
-        batch_size=min(batch_size, len(x)),
-        seconds=seconds,
-        bytes_per_image=kept,
-        bytes_of_weights=sum(tensor.numel() * tensor.element_size() for tensor in examined.weights),
-    )
+    findings.sort(key=lambda found: _MOST_SEVERE_FIRST[found.severity])
+    return Preflight(tuple(findings), len(x), examined.classes, examined.accuracy)
 
 
 class _Failed(Exception):
@@ -206,8 +171,8 @@ class Examined:
     x: Tensor
     labels: Tensor
     batch_size: int
-    alphabetical: Sequence[str] | None  # names whose places are the labels
     class_names: Sequence[str] | None
+    alphabetical: bool
     eot: int | None
     gradients: bool
     # Set by _predictions: the logits of the first batch, and of what is judged, images or labelled pixels.
@@ -216,8 +181,7 @@ class Examined:
     classes: int | None = None
     accuracy: float | None = None
     guessing: bool = False
-    # Set by _gradients: whether there are any, and the logits of the first batch, rolled by one image.
-    differentiable: bool = False
+    # Set by _gradients, if there are any: the logits of the first batch, rolled by one image.
     rolled: Tensor | None = None
 
     @property
@@ -244,17 +208,17 @@ class Examined:
             with torch.no_grad():
                 return self.call(x)
         except BadModel as error:
-            raise _Failed(finding("bad-output", "refuse", f"{str(error).rstrip('.')}.")) from error
+            raise _Failed(finding("bad-output", f"{str(error).rstrip('.')}.")) from error
         except Exception as error:
             reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
             sentence = f"The model failed on images of shape {tuple(x.shape)} with {reason}."
-            raise _Failed(finding(failure, "refuse", sentence)) from error
+            raise _Failed(finding(failure, sentence)) from error
 
 
 def _training_mode(examined: Examined) -> Iterator[Finding]:
     model = examined.model
     if isinstance(model, nn.Module) and any(module.training for module in model.modules()):
-        yield finding("train-mode", "note", "The model is in training mode; it is evaluated in evaluation mode.")
+        yield finding("train-mode", "The model is in training mode; it is evaluated in evaluation mode.")
 
 
 def _precision(examined: Examined) -> Iterator[Finding]:
@@ -262,7 +226,7 @@ def _precision(examined: Examined) -> Iterator[Finding]:
     if low:
         kinds = ", ".join(sorted(str(kind).removeprefix("torch.") for kind in low))
         what = f"The model computes in {kinds}: near the boundary its rounding decides, and gradients may vanish."
-        yield finding("low-precision", "warn", what)
+        yield finding("low-precision", what)
 
 
 def _image_range(examined: Examined) -> Iterator[Finding]:
@@ -271,11 +235,10 @@ def _image_range(examined: Examined) -> Iterator[Finding]:
         cause = (
             "they look normalised" if low < 0 else "they look like bytes from 0 to 255" if high > 2 else "check them"
         )
-        what = f"The images range from {low:.4g} to {high:.4g}, not within [0, 1]; {cause}."
-        yield finding("data-range", "refuse", what)
+        yield finding("data-range", f"The images range from {low:.4g} to {high:.4g}, not within [0, 1]; {cause}.")
     elif high <= 1.5 / 255:
         what = f"The largest value in the images is {high:.2g}: they seem to have been divided by 255 twice."
-        yield finding("data-range", "refuse", what)
+        yield finding("data-range", what)
 
 
 def _predictions(examined: Examined) -> Iterator[Finding]:
@@ -298,28 +261,25 @@ def _predictions(examined: Examined) -> Iterator[Finding]:
         logits, labels = logits[labelled], labels[labelled]
     count = len(labels)
     if not count:
-        what = f"None of the pixels has a label that is one of the model's {classes} classes."
-        yield finding("labels-outside", "refuse", what)
+        yield finding("labels-outside", f"None of the pixels has a label that is one of the model's {classes} classes.")
         return
     broken = ~logits.isfinite().all(1)
     if bool(broken.any()):
         what = f"The model returned NaN or infinite logits for {int(broken.sum())} of {count} {subjects}."
-        yield finding("nan-logits", "refuse", what)
+        yield finding("nan-logits", what)
     if bool(((labels < 0) | (labels >= classes)).any()):
         span = f"from {int(labels.min())} to {int(labels.max())}"
-        yield finding("labels-outside", "refuse", f"There are labels {span}, but the model has {classes} classes.")
+        yield finding("labels-outside", f"There are labels {span}, but the model has {classes} classes.")
     right = int((logits.argmax(1) == labels).sum())
     examined.accuracy = right / count
     said = f"{right} of {count} clean {subjects} are classified as labelled ({100 * right / count:.1f} %)"
     examined.guessing = count >= _ENOUGH_IMAGES and _chance_of(right, count, classes) > 0.01
     if count < _ENOUGH_IMAGES:
-        yield finding("few-images", "note", f"{said}; {count} images are too few to judge clean accuracy.")
+        yield finding("few-images", f"{said}; {count} images are too few to judge clean accuracy.")
     if examined.guessing:
-        what = f"{said}, which guessing among {classes} classes would reach as well."
-        yield finding("wrong-labels-or-range", "refuse", what)
+        yield finding("wrong-labels-or-range", f"{said}, which guessing among {classes} classes would reach as well.")
     elif right < 0.5 * count:
-        what = f"{said}; an image that is already wrong counts as distance 0."
-        yield finding("low-clean-accuracy", "warn", what)
+        yield finding("low-clean-accuracy", f"{said}; an image that is already wrong counts as distance 0.")
     # Neighbouring pixels are alike: one object looks like classes in another order.
     examined.judged = (logits[~broken], labels[~broken]) if subjects == "images" else None
 
@@ -336,7 +296,7 @@ def _require_logits(output: Any, images: int, labels: Tensor) -> None:
     tensor = isinstance(output, Tensor)
     what = f"a tensor of shape {tuple(output.shape)} and type {output.dtype}" if tensor else described(output)
     maps = f" with label maps of {labels.shape[1]} x {labels.shape[2]}" if labels.ndim > 1 else ""
-    raise _Failed(finding("bad-output", "refuse", f"The model returned {what} for {images} images{maps}."))
+    raise _Failed(finding("bad-output", f"The model returned {what} for {images} images{maps}."))
 
 
 def _labels(examined: Examined) -> Iterator[Finding]:
@@ -344,8 +304,8 @@ def _labels(examined: Examined) -> Iterator[Finding]:
     if examined.judged is None or examined.classes is None:
         return
     logits, labels = examined.judged
-    if examined.alphabetical is not None:
-        yield from name_findings(examined.alphabetical, examined.classes)
+    if examined.alphabetical and examined.class_names is not None:
+        yield from name_findings(examined.class_names, examined.classes)
     predicted, sure = logits.argmax(1), float(torch.softmax(logits.double(), 1).amax(1).nan_to_num(0.0).mean())
     if examined.guessing:
         if sure >= _CONFIDENT and len(labels) >= 2 * _ENOUGH_OF_A_CLASS:
@@ -353,7 +313,7 @@ def _labels(examined: Examined) -> Iterator[Finding]:
                 f"The model is as good as guessing, yet confident (a mean probability of {sure:.2f}): the labels seem "
                 "to belong to other images or other classes."
             )
-            yield finding("shuffled-labels", "warn", what)
+            yield finding("shuffled-labels", what)
     else:
         moved = []
         for label in labels.unique().tolist():
@@ -367,11 +327,11 @@ def _labels(examined: Examined) -> Iterator[Finding]:
                 moved.append(f"{count} of {len(own)} images of class {named} are predicted as class {other}")
         if moved:
             listed = "; ".join(moved[:3]) + (" and more" if len(moved) > 3 else "")
-            yield finding("class-elsewhere", "refuse", f"{listed}: the class has another number in the model.")
+            yield finding("class-elsewhere", f"{listed}: the class has another number in the model.")
     rows = logits.double()
     if len(rows) and bool((rows >= 0).all()) and bool(((rows.sum(1) - 1).abs() < 1e-3).all()):
         what = "The outputs are probabilities (between 0 and 1, summing to 1): gradients vanish where it is sure."
-        yield finding("probabilities", "warn", what)
+        yield finding("probabilities", what)
 
 
 def name_findings(names: Sequence[str], classes: int) -> Iterator[Finding]:
@@ -382,7 +342,7 @@ def name_findings(names: Sequence[str], classes: int) -> Iterator[Finding]:
             f"The data have {len(names)} classes ({few}) and the model {classes}: counted in alphabetical order, the "
             "data's classes need not have the model's numbers."
         )
-        yield finding("class-count", "refuse", what)
+        yield finding("class-count", what)
     numbers = [
         int(name) if re.fullmatch(r"[0-9]{1,6}", name) else imagenet_index(name) if classes == 1000 else None
         for name in names
@@ -393,7 +353,7 @@ def name_findings(names: Sequence[str], classes: int) -> Iterator[Finding]:
             f"The class {names[wrong[0]]!r} has the label {wrong[0]}, its place in alphabetical order, and its name "
             f"says {numbers[wrong[0]]} ({len(wrong)} of {len(names)} classes disagree)."
         )
-        yield finding("class-order", "refuse", what)
+        yield finding("class-order", what)
 
 
 def _gradients(examined: Examined) -> Iterator[Finding]:
@@ -401,8 +361,8 @@ def _gradients(examined: Examined) -> Iterator[Finding]:
     size = examined.batch_size
     x, labels = examined.placed(examined.x[:size]).roll(1, 0), examined.labels[:size].roll(1, 0)
 
-    def severity(of: Severity) -> Severity:
-        return of if examined.gradients else "note"
+    def severity(some: Tensor) -> Severity:
+        return "note" if not examined.gradients else "refuse" if bool(some.all()) else "warn"
 
     try:
         with torch.enable_grad():
@@ -414,23 +374,23 @@ def _gradients(examined: Examined) -> Iterator[Finding]:
             (entropy,) = torch.autograd.grad(F.cross_entropy(logits, inside, reduction="sum"), leaf)
     except RuntimeError as error:
         what = f"No gradient reaches the images ({str(error).splitlines()[0][:160]})."
-        yield finding("non-differentiable", severity("refuse"), what)
+        yield finding("non-differentiable", what, severity(torch.ones(1)))
         return
-    examined.differentiable, examined.rolled = True, logits.detach()
+    examined.rolled = logits.detach()
     flat, share = margin.flatten(1), f"of {len(x)} images"
     broken, zero = ~flat.isfinite().all(1), (flat == 0).all(1)
     blind = (entropy.flatten(1) == 0).all(1) & ~zero
     if bool(broken.any()):
         what = f"The gradient is NaN or infinite for {int(broken.sum())} {share}."
-        yield finding("nan-gradient", severity("refuse" if bool(broken.all()) else "warn"), what)
+        yield finding("nan-gradient", what, severity(broken))
     if bool(zero.any()):
         what = (
             f"The gradient of the logits' margin is zero for {int(zero.sum())} {share}: robustness may only seem high."
         )
-        yield finding("zero-gradient", severity("refuse" if bool(zero.all()) else "warn"), what)
+        yield finding("zero-gradient", what, severity(zero))
     if bool(blind.any()):
         what = f"The cross-entropy's gradient vanishes for {int(blind.sum())} {share} though the margin's does not."
-        yield finding("saturated", "note", what)
+        yield finding("saturated", what)
 
 
 def _consistency(examined: Examined) -> Iterator[Finding]:
@@ -444,29 +404,26 @@ def _consistency(examined: Examined) -> Iterator[Finding]:
     if gap > allowed:
         yield from _random(examined, x, gap, allowed)
     elif examined.eot is not None:
-        what = f"The model is deterministic: {examined.eot} passes give the same as one."
-        yield finding("not-random", "note", what)
+        yield finding("not-random", f"The model is deterministic: {examined.eot} passes give the same as one.")
     elif moved > allowed:
-        what = f"An image's logits differ by up to {moved:.3g} with its place in the batch."
-        yield finding("batch-dependent", "refuse", what)
+        yield finding("batch-dependent", f"An image's logits differ by up to {moved:.3g} with its place in the batch.")
     else:
         row = len(x) // 2
         alone = examined.outputs(x[row : row + 1], "batch-dependent")
         if alone.shape != logits[:1].shape:
             what = f"An image alone gets logits of shape {tuple(alone.shape)}, not {tuple(logits[:1].shape)}."
-            yield finding("batch-dependent", "refuse", what)
+            yield finding("batch-dependent", what)
         elif (gap := _difference(logits[row : row + 1], alone)) > allowed:
             what = f"An image's logits differ by up to {gap:.3g} between a batch of {len(x)} and alone."
-            yield finding("batch-dependent", "refuse", what)
+            yield finding("batch-dependent", what)
 
 
 def _random(examined: Examined, x: Tensor, gap: float, allowed: float) -> Iterator[Finding]:
     if examined.eot is None:
-        what = f"The same images got logits that differ by up to {gap:.3g} in two calls."
-        yield finding("not-deterministic", "refuse", what)
+        yield finding("not-deterministic", f"The same images got logits that differ by up to {gap:.3g} in two calls.")
         return
     what = f"The model is random (logits differ by up to {gap:.3g}): means over {examined.eot} passes count."
-    yield finding("random", "note", what)
+    yield finding("random", what)
     seeded = []
     state, python = np.random.get_state(), random.getstate()
     try:
@@ -483,29 +440,10 @@ def _random(examined: Examined, x: Tensor, gap: float, allowed: float) -> Iterat
             "With torch's, NumPy's and Python's generators set alike it still answers otherwise: another run will "
             "give other numbers, and a result depends on its batch."
         )
-        yield finding("randomness-elsewhere", "warn", what)
+        yield finding("randomness-elsewhere", what)
 
 
 CHECKS = (_precision, _image_range, _predictions, _labels, _gradients, _consistency)
-
-
-def _cost(examined: Examined) -> tuple[float, int]:
-    """Seconds of a forward and backward pass for one image, the faster of two rounds, and the bytes that autograd keeps
-    for it in between."""
-    x = examined.placed(examined.x[: examined.batch_size])
-    kept: dict[int, int] = {}
-    own = {tensor.untyped_storage().data_ptr() for tensor in examined.weights}
-
-    def keep(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
-            kept[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        pass_seconds(examined.model, x)
-    seconds = min(pass_seconds(examined.model, x) for _ in range(2)) / len(x)
-    return seconds, max(sum(kept.values()) // len(x), x[0].numel() * x.element_size())
 
 
 def _difference(a: Tensor, b: Tensor) -> float:

@@ -14,10 +14,10 @@ from torch import Tensor
 from ..core import Attack
 from ..core.oracle import Model, borrowed, out_of_memory, pass_seconds, probe_rows, seeded, steady
 from ..data.dataset import Chunk, Dataset
-from ..errors import AlmakitError
+from ..errors import AlmakitError, UnknownName
 from ..goals.base import Goal
 from ..goals.check import check_goal
-from ..models.preflight import REMEDIES, Finding, Preflight, Severity, preflight
+from ..models.preflight import REMEDIES, Finding, Preflight, Severity, finding, preflight
 from .failures import Refused
 from .model import Subject
 from .plan import Job, Request
@@ -58,22 +58,22 @@ def check(job: Job, request: Request) -> list[tuple[str, str, str, str]]:
         with seeded(job.spec.seed, subject.device):  # preflight of a random model gives the same findings each time
             found, _ = examine(job, subject, sample, gradients)
         whose = "the surrogate: " if subject is job.surrogate else ""
-        findings += [replace(finding, sentence=f"{whose}{finding.sentence}") for finding in found]
-    refusals = [finding for finding in findings if finding.severity == "refuse" and finding.name not in allow]
-    for finding in findings:
-        text = f"{finding.name}: {finding.sentence} {finding.way_out}"
-        request.progress.note(f"{finding.severity}{' (allowed)' * (finding.name in allow)}: {text}")
-        if request.warn and finding.severity != "note" and not (finding.severity == "refuse" and refusals):
+        findings += [replace(one, sentence=f"{whose}{one.sentence}") for one in found]
+    refusals = [one for one in findings if one.severity == "refuse" and one.name not in allow]
+    for one in findings:
+        text = f"{one.name}: {one.sentence} {one.way_out}"
+        request.progress.note(f"{one.severity}{' (allowed)' * (one.name in allow)}: {text}")
+        if request.warn and one.severity != "note" and not (one.severity == "refuse" and refusals):
             warnings.warn(text, stacklevel=6)  # the line that called evaluate
     if refusals:
-        listed = "".join(f"\n  - {finding.name}: {finding.sentence} {finding.way_out}" for finding in refusals)
-        names = " ".join(f"--allow {name}" for name in dict.fromkeys(finding.name for finding in refusals))
+        listed = "".join(f"\n  - {one.name}: {one.sentence} {one.way_out}" for one in refusals)
+        names = " ".join(f"--allow {name}" for name in dict.fromkeys(one.name for one in refusals))
         raise Refused(f"preflight refuses this run:{listed}\nTo run it all the same: {names}.")
-    return [(finding.name, finding.severity, finding.sentence, finding.way_out) for finding in findings]
+    return [(one.name, one.severity, one.sentence, one.way_out) for one in findings]
 
 
 def examine(
-    job: Job, subject: Subject, sample: Chunk, gradients: bool, batch_size: int | None = None, measure: bool = False
+    job: Job, subject: Subject, sample: Chunk, gradients: bool, batch_size: int | None = None
 ) -> tuple[Sequence[Finding], Preflight | None]:
     """Preflight's findings about a model of the job, and its full report if the outputs are class logits.
 
@@ -83,17 +83,16 @@ def examine(
         sample: the first images.
         gradients: whether an attack needs this model's gradients.
         batch_size: number of images at a time.
-        measure: whether to time a pass.
     """
+    if unknown := sorted(set(job.spec.allow) - set(REMEDIES)):
+        raise UnknownName(f"there is no finding called {unknown[0]!r} to allow; known: {', '.join(REMEDIES)}.")
     if subject.aimed and subject.goal is not None:
         return goal_findings(subject.goal, subject.model, subject.place(sample.x), sample.truth, gradients), None
     found = preflight(
         subject.model,
         sample.x.to(subject.device),
         sample.truth,
-        allow=job.spec.allow,
         batch_size=batch_size or at_a_time(sample),
-        measure=measure,
         class_names=job.dataset.class_names,
         alphabetical=job.dataset.alphabetical,
         eot=job.spec.eot,
@@ -113,9 +112,6 @@ def goal_findings(goal: Goal, model: Model, x: Tensor, truth: Tensor, gradients:
         gradients: whether an attack needs gradients.
     """
     x, truth = x[:16], truth[:16]
-
-    def finding(name: str, sentence: str, severity: Severity = "refuse") -> Finding:
-        return Finding(name, severity, sentence, REMEDIES[name])
 
     try:
         with torch.no_grad(), borrowed(model):
@@ -171,18 +167,18 @@ def measured_batch_size(subject: Subject, x: Tensor) -> int:
     rates: dict[int, float] = {}
     with borrowed(subject.model):
         for size in SIZES:
-            seconds = _pass_seconds(subject, x, size) if size <= len(x) or not rates else None
+            seconds = seconds_of_pass(subject, x, size) if size <= len(x) or not rates else None
             if seconds is None:
                 break
             rates[size] = size / (seconds + OUTSIDE)
             if seconds > 1.5 or rates[size] < 0.8 * max(rates.values()):
                 break
         if not rates:
-            return next((size for size in (8, 4, 2) if _pass_seconds(subject, x, size) is not None), 1)
+            return next((size for size in (8, 4, 2) if seconds_of_pass(subject, x, size) is not None), 1)
     return min(size for size, rate in rates.items() if rate >= 0.95 * max(rates.values()))
 
 
-def _pass_seconds(subject: Subject, x: Tensor, size: int) -> float | None:
+def seconds_of_pass(subject: Subject, x: Tensor, size: int) -> float | None:
     """Seconds of a forward and backward pass of ``size`` images from ``x`` (B, ...), the best of 2 to 8; None if memory
     does not suffice."""
     batch, times = subject.place(x[torch.arange(size) % len(x)]), list[float]()
