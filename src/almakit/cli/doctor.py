@@ -43,7 +43,8 @@ def main(args: argparse.Namespace) -> int:
         accuracy = "unknown" if report.clean_accuracy is None else f"{100 * report.clean_accuracy:.1f} %"
         print(f"{what}, {report.classes} classes, device {subject.device}")
         print(f"clean accuracy{' over pixels' if subject.maps else ''} on {report.images} images: {accuracy}")
-    if report is not None and not any(finding.name in ("bad-output", "forward-fails") for finding in findings):
+    untimed = ("bad-output", "forward-fails", "non-differentiable")
+    if report is not None and not any(finding.name in untimed for finding in findings):
         size = min(size or checks.at_a_time(sample), len(sample))
         one_pass = (checks.seconds_of_pass(subject, sample.x, size) or float("inf")) / size
         print(f"one forward and backward pass: {1000 * one_pass:.3g} ms per image in batches of {size}")

@@ -16,6 +16,7 @@ from .onnx_ops import OPS, Node
 
 _OWN = ("", "ai.onnx")
 _FLOATS = (1, 10, 11, 16)  # TensorProto's float, float16, double and bfloat16
+OLDEST = 7  # of the opsets that are read: since then operators broadcast as numpy does
 _LARGEST = 1 << 30  # values of a batch of images: four gigabytes
 _FAULTS = (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError, ArithmeticError, AssertionError)
 """Errors that an operator raises for invalid arguments."""
@@ -134,6 +135,11 @@ def onnx_network(path: Path, output: str = "") -> OnnxNetwork:
     if not model.graph.node:
         raise BadModel(f"{path} is not a valid ONNX file (its graph is empty).")
     opset = next((entry.version for entry in model.opset_import if entry.domain in _OWN), 1)
+    if opset < OLDEST:
+        raise BadModel(
+            f"{path} uses opset {opset}; opsets from {OLDEST} on are read: convert it with onnx.version_converter, or "
+            "export the model again."
+        )
     try:
         return OnnxNetwork(model.graph, opset, path.parent, output)
     except AlmakitError:

@@ -13,6 +13,8 @@ from torch import Tensor
 
 from ..errors import BadModel
 
+# TensorProto's numbers of data types.
+_TYPES = {1: torch.float32, 6: torch.int32, 7: torch.int64, 9: torch.bool, 11: torch.float64}
 Op = Callable[..., Any]
 Layer = Callable[..., Tensor]
 
@@ -68,44 +70,22 @@ def _conv(node: Node, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> 
     return function(x, weight, bias, strides, padding, dilations, node.get("group", 1))
 
 
-def _pool_frame(
-    node: Node, x: Tensor, fill: float, beyond: float | None = None
-) -> tuple[Tensor, list[int], list[int], list[int]]:
-    """The padded input of a pooling, with the border that ``ceil_mode`` adds if ``beyond``, so that the pooling itself
-    needs no padding."""
-    kernel = list(node.get("kernel_shape"))
+def _pool(node: Node, x: Tensor) -> Tensor:
+    kernel, average = list(node.get("kernel_shape")), node.op == "AveragePool"
     strides, dilations, pads = _windows(node, x, kernel)
-    n, added = len(kernel), [0] * len(kernel)
-    for axis in range(n) if node.get("ceil_mode", 0) else ():
-        free = x.shape[2 + axis] + pads[axis] + pads[axis + n] - (kernel[axis] - 1) * dilations[axis] - 1
-        count = math.ceil(free / strides[axis]) + 1
-        # A window that would start in the padding after the image is left out.
-        if (count - 1) * strides[axis] >= x.shape[2 + axis] + pads[axis]:
-            count -= 1
-        added[axis] = max(0, (count - 1) * strides[axis] - free)
-    x = F.pad(x, _torch_pads(pads), value=fill) if any(pads) else x
-    x = F.pad(x, _torch_pads([0] * n + added), value=fill if beyond is None else beyond) if any(added) else x
-    return x, kernel, strides, dilations
-
-
-def _max_pool(node: Node, x: Tensor) -> Tensor:
-    x, kernel, strides, dilations = _pool_frame(node, x, -torch.inf)
-    function: Layer = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[len(kernel) - 1]
-    return function(x, kernel, strides, 0, dilations)
-
-
-def _average_pool(node: Node, x: Tensor) -> Tensor:
-    framed, kernel, strides, dilations = _pool_frame(node, x, 0.0)
+    n, ceil, counted = len(kernel), bool(node.get("ceil_mode", 0)), bool(node.get("count_include_pad", 0))
+    padding: Any = pads[:n]
+    if pads[:n] != pads[n:]:
+        if average and not counted:
+            raise BadModel("the ONNX graph averages over windows with uneven padding that does not count.")
+        x, padding = F.pad(x, _torch_pads(pads), value=0.0 if average else -torch.inf), 0
+    if not average:
+        largest: Layer = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[n - 1]
+        return largest(x, kernel, strides, padding, dilations, ceil)
     if any(dilation != 1 for dilation in dilations):
         raise BadModel("the ONNX graph has an AveragePool with dilations, which torch does not have.")
-    function: Layer = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[len(kernel) - 1]
-    total = function(framed, kernel, strides)
-    if framed is x:
-        return total
-    # Divide by the share of the pixels in each window that count: padding only where the graph says so, what the
-    # ceiling added never.
-    counted, *_ = _pool_frame(node, torch.ones_like(x[:1, :1]), float(node.get("count_include_pad", 0)), 0.0)
-    return total / function(counted, kernel, strides)
+    mean: Layer = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[n - 1]
+    return mean(x, kernel, strides, padding, ceil, counted)
 
 
 def _gemm(node: Node, a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
@@ -116,8 +96,6 @@ def _gemm(node: Node, a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
 
 
 def _batch_norm(node: Node, x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-    if node.get("spatial", 1) == 0:
-        raise BadModel("the ONNX graph normalises every pixel by itself (spatial=0), which almakit cannot run.")
     if node.get("training_mode", 0):
         raise BadModel("the ONNX graph was exported in training mode; call model.eval() before the export.")
     return F.batch_norm(x, mean, variance, scale, bias, False, 0.0, node.get("epsilon", 1e-5))
@@ -128,10 +106,10 @@ def _layer_norm(node: Node, x: Tensor, scale: Tensor, bias: Tensor | None = None
     return F.layer_norm(x, x.shape[axis:], scale, bias, node.get("epsilon", 1e-5))
 
 
-def _axes(node: Node, axes: Tensor | None) -> list[int] | None:
-    """Axes as an input (newer opsets) or as an attribute (older ones)."""
-    value = axes if axes is not None else node.get("axes")
-    return None if value is None else _ints(value)
+def _option(node: Node, value: Any, name: str) -> list[int] | None:
+    """Integers that newer opsets give as an input and older ones as an attribute."""
+    found = node.get(name) if value is None else value
+    return None if found is None else _ints(found)
 
 
 def _softmax(function: Layer) -> Op:
@@ -147,7 +125,7 @@ def _softmax(function: Layer) -> Op:
 
 def _reduce(function: Layer) -> Op:
     def run(node: Node, x: Tensor, axes: Tensor | None = None) -> Tensor:
-        chosen, keep = _axes(node, axes), bool(node.get("keepdims", 1))
+        chosen, keep = _option(node, axes, "axes"), bool(node.get("keepdims", 1))
         if not chosen and node.get("noop_with_empty_axes", 0):
             return x
         return function(x, chosen or list(range(x.ndim)), keep)
@@ -165,15 +143,14 @@ def _clip(node: Node, x: Tensor, low: Tensor | None = None, high: Tensor | None 
 def _pad(
     node: Node, x: Tensor, pads: Tensor | None = None, value: Tensor | None = None, axes: Tensor | None = None
 ) -> Tensor:
-    amounts = _ints(pads if pads is not None else node.get("pads"))
+    amounts = _option(node, pads, "pads") or []
     chosen = [axis % x.ndim for axis in _ints(axes)] if axes is not None else list(range(x.ndim))
     full = [0] * (2 * x.ndim)
     for position, axis in enumerate(chosen):
         full[axis], full[axis + x.ndim] = amounts[position], amounts[position + len(chosen)]
-    fill = float(value) if value is not None else float(node.get("value", 0.0))
     mode = node.get("mode", "constant")
     if mode == "constant":
-        return F.pad(x, _torch_pads(full), value=fill)
+        return F.pad(x, _torch_pads(full), value=float(node.get("value", 0.0) if value is None else value))
     if mode not in ("reflect", "edge") or any(full[:2]) or any(full[x.ndim : x.ndim + 2]):
         raise BadModel(f"the ONNX graph pads with mode {mode!r} in a way torch cannot.")
     spatial = full[2 : x.ndim] + full[x.ndim + 2 :]
@@ -181,13 +158,9 @@ def _pad(
 
 
 def _slice(node: Node, x: Tensor, starts: Any = None, ends: Any = None, axes: Any = None, steps: Any = None) -> Tensor:
-    first, last = (
-        _ints(node.get("starts") if starts is None else starts),
-        _ints(node.get("ends") if ends is None else ends),
-    )
-    axes = node.get("axes") if axes is None else axes
-    chosen = _ints(axes) if axes is not None else list(range(len(first)))
-    strides = _ints(steps) if steps is not None else [1] * len(first)
+    first, last = _option(node, starts, "starts") or [], _option(node, ends, "ends") or []
+    chosen = _option(node, axes, "axes") or range(len(first))
+    strides = [1] * len(first) if steps is None else _ints(steps)
     for axis, start, end, step in zip(chosen, first, last, strides, strict=True):
         side = x.shape[axis]
         # Python's own rules, with the largest integers meaning "to the end" in either direction.
@@ -196,8 +169,8 @@ def _slice(node: Node, x: Tensor, starts: Any = None, ends: Any = None, axes: An
     return x
 
 
-def _reshape(node: Node, x: Tensor, shape: Tensor | None = None) -> Tensor:
-    sides = _ints(node.get("shape") if shape is None else shape)
+def _reshape(node: Node, x: Tensor, shape: Tensor) -> Tensor:
+    sides = _ints(shape)
     if not node.get("allowzero", 0):
         sides = [x.shape[axis] if side == 0 else side for axis, side in enumerate(sides)]
     return x.reshape(sides)
@@ -210,7 +183,7 @@ def _gather(node: Node, x: Tensor, indices: Tensor) -> Tensor:
 
 
 def _unsqueeze(node: Node, x: Tensor, axes: Tensor | None = None) -> Tensor:
-    chosen = _axes(node, axes) or []
+    chosen = _option(node, axes, "axes") or []
     rank = x.ndim + len(chosen)
     for axis in sorted(axis % rank for axis in chosen):
         x = x.unsqueeze(axis)
@@ -218,15 +191,13 @@ def _unsqueeze(node: Node, x: Tensor, axes: Tensor | None = None) -> Tensor:
 
 
 def _squeeze(node: Node, x: Tensor, axes: Tensor | None = None) -> Tensor:
-    chosen = _axes(node, axes)
+    chosen = _option(node, axes, "axes")
     return x.squeeze() if chosen is None else x.squeeze(tuple(chosen))
 
 
 def _split(node: Node, x: Tensor, sizes: Tensor | None = None) -> tuple[Tensor, ...]:
-    axis, parts = node.get("axis", 0), node.get("split") if sizes is None else sizes
-    if parts is not None:
-        return torch.split(x, _ints(parts), axis)
-    return torch.split(x, math.ceil(x.shape[axis] / len(node.outputs)), axis)
+    axis, parts = node.get("axis", 0), _option(node, sizes, "split")
+    return torch.split(x, parts or math.ceil(x.shape[axis] / len(node.outputs)), axis)
 
 
 def _constant(node: Node) -> Tensor:
@@ -245,18 +216,10 @@ def _constant_of_shape(node: Node, shape: Tensor) -> Tensor:
 
 
 def _cast(node: Node, x: Tensor) -> Tensor:
-    types = {
-        1: torch.float32,
-        6: torch.int32,
-        7: torch.int64,
-        9: torch.bool,
-        10: torch.float16,
-        11: torch.float64,
-        16: torch.bfloat16,
-    }
-    if node.get("to") not in types:
+    kind = _TYPES.get(node.get("to"))
+    if kind is None:
         raise BadModel(f"the ONNX graph casts to data type {node.get('to')}, which almakit does not know.")
-    return x.to(types[node.get("to")])
+    return x.to(kind)
 
 
 def _shape(node: Node, x: Tensor) -> Tensor:
@@ -271,26 +234,9 @@ def _expand(node: Node, x: Tensor, shape: Tensor) -> Tensor:
     return x.expand(torch.broadcast_shapes(x.shape, tuple(_ints(shape))))
 
 
-def _prelu(node: Node, x: Tensor, slope: Tensor) -> Tensor:
-    if node.opset < 7 and slope.ndim == 1 and len(slope) > 1:
-        slope = slope.reshape(-1, *[1] * (x.ndim - 2))  # one for each channel
-    return torch.where(x < 0, slope * x, x)
-
-
 def _plain(function: Op) -> Op:
     """An operator that is a torch function of its inputs and has no attributes."""
     return lambda node, *inputs: function(*inputs)
-
-
-def _binary(function: Layer) -> Op:
-    """A function of two inputs. Before opset 7 the second one's axes are those of the first from ``axis`` on."""
-
-    def run(node: Node, a: Tensor, b: Tensor) -> Tensor:
-        if node.opset < 7 and node.get("broadcast", 0) and "axis" in node.attributes:
-            b = b.reshape(*b.shape, *[1] * (a.ndim - node.get("axis") % a.ndim - b.ndim))
-        return function(a, b)
-
-    return run
 
 
 def _fold(function: Op) -> Op:
@@ -306,20 +252,19 @@ def _fold(function: Op) -> Op:
 
 OPS: dict[str, Op] = {
     "Abs": _plain(torch.abs),
-    "Add": _binary(torch.add),
-    "AveragePool": _average_pool,
+    "Add": _plain(torch.add),
+    "AveragePool": _pool,
     "BatchNormalization": _batch_norm,
     "Cast": _cast,
-    "Ceil": _plain(torch.ceil),
     "Clip": _clip,
     "Concat": lambda node, *parts: torch.cat(parts, node.get("axis", 1)),
     "Constant": _constant,
     "ConstantOfShape": _constant_of_shape,
     "Conv": _conv,
-    "Div": _binary(_div),
+    "Div": _plain(_div),
     "Dropout": lambda node, x, *_: x,
     "Elu": lambda node, x: F.elu(x, node.get("alpha", 1.0)),
-    "Equal": _binary(torch.eq),
+    "Equal": _plain(torch.eq),
     "Erf": _plain(torch.erf),
     "Exp": _plain(torch.exp),
     "Expand": _expand,
@@ -341,13 +286,13 @@ OPS: dict[str, Op] = {
     "LogSoftmax": _softmax(torch.log_softmax),
     "MatMul": _plain(torch.matmul),
     "Max": _fold(torch.maximum),
-    "MaxPool": _max_pool,
+    "MaxPool": _pool,
     "Min": _fold(torch.minimum),
-    "Mul": _binary(torch.mul),
+    "Mul": _plain(torch.mul),
     "Neg": _plain(torch.neg),
-    "PRelu": _prelu,
+    "PRelu": _plain(lambda x, slope: torch.where(x < 0, slope * x, x)),
     "Pad": _pad,
-    "Pow": _binary(lambda x, power: torch.pow(x, power.to(x.dtype))),
+    "Pow": _plain(lambda x, power: torch.pow(x, power.to(x.dtype))),
     "Reciprocal": _plain(torch.reciprocal),
     "ReduceMax": _reduce(torch.amax),
     "ReduceMean": _reduce(torch.mean),
@@ -355,9 +300,6 @@ OPS: dict[str, Op] = {
     "ReduceSum": _reduce(torch.sum),
     "Relu": _plain(torch.relu),
     "Reshape": _reshape,
-    "Selu": lambda node, x: (
-        torch.where(x > 0, x, node.get("alpha", 1.6732632) * x.clamp(max=0).expm1()) * node.get("gamma", 1.050701)
-    ),
     "Shape": _shape,
     "Sigmoid": _plain(torch.sigmoid),
     "Slice": _slice,
@@ -366,7 +308,7 @@ OPS: dict[str, Op] = {
     "Split": _split,
     "Sqrt": _plain(torch.sqrt),
     "Squeeze": _squeeze,
-    "Sub": _binary(torch.sub),
+    "Sub": _plain(torch.sub),
     "Sum": _fold(torch.add),
     "Tanh": _plain(torch.tanh),
     "Transpose": lambda node, x: x.permute(node.get("perm", list(reversed(range(x.ndim))))),
