@@ -69,11 +69,13 @@ class Source:
 def _catalogue() -> dict[str, tuple[Source, ...]]:
     table = tomllib.loads((files("almakit.data") / "catalogue.toml").read_text(encoding="utf-8"))
     return {
-        name: tuple(
-            Source(tuple(File(*file[:4], tuple(file[4:])) for file in entry.pop("files")), **entry) for entry in entries
-        )
+        name: tuple(Source(tuple(_file(*file) for file in entry.pop("files")), **entry) for entry in entries)
         for name, entries in table.items()
     }
+
+
+def _file(name: str, sha256: str, size: int, conversion: str = "as_is", *members: str) -> File:
+    return File(name, sha256, size, conversion, members)
 
 
 COLLECTIONS = _catalogue()
