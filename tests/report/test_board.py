@@ -14,6 +14,7 @@ from report.test_brackets import certify
 
 from almakit import Run
 from almakit.cli.main import main
+from almakit.report import board
 from almakit.report.board import write_board
 
 THREE = (*FOUR[:1], FOUR[2], MadeAttack("apgd", "APGD", "l2", 20, settings={"epsilon": 0.9}, failing=0.4))
@@ -43,7 +44,7 @@ def test_the_cells_are_the_runs_numbers(runs, tmp_path):
     (table,) = json.loads((tmp_path / "board.json").read_text())["tables"]
     assert [model["name"] for model in table["models"]] == ["mnist/a", "mnist/b"]
     assert len(table["runs"]) == 3
-    assert table["models"][0]["runs"] == [0, 2]
+    assert table["models"][0]["runs"] == [0, 1]
     (block,) = table["blocks"]
     assert [head["label"] for head in block["attacks"]] == ["ALMA 100", "DDN 100", "APGD 20, ε = 0.9", "FMN 100"]
     assert [row["text"] for row in block["radii"]] == ["0.9", "1.5"]
@@ -129,6 +130,15 @@ def test_it_is_made_anew(runs, tmp_path):
     names = {path.name for path in (tmp_path / "models").iterdir()}
     assert b"mnist/half" in (tmp_path / "index.html").read_bytes() and "mine.html" in names
     assert len(names & before.keys()) == 1 and len(names) == 3, "the page of the model that left is gone"
+
+
+def test_a_curve_of_many_images_is_thinned(monkeypatch):
+    monkeypatch.setattr(board, "CURVE", 50)
+    distances = np.random.default_rng(0).exponential(size=300)
+    thinned = board._thinned(np.append(distances, np.nan))
+    assert len(thinned) == 50
+    for epsilon in (0.3, 0.8, 1.2, 2.0):
+        assert abs((thinned > epsilon).mean() - (distances > epsilon).mean()) <= 1 / 50
 
 
 def test_a_board_json_from_elsewhere_deletes_nothing(runs, tmp_path):

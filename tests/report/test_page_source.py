@@ -11,13 +11,12 @@ from html.parser import HTMLParser
 from importlib.resources import files
 from pathlib import Path
 
-import numpy as np
 import pytest
-from report.made_runs import FOUR, MadeAttack, make_run
+from report.made_runs import MadeAttack, make_run
 
 from almakit.report import page as report_page
 from almakit.report import subjects
-from almakit.report.page import build, render
+from almakit.report.page import render
 
 
 class Reader(HTMLParser):
@@ -85,22 +84,6 @@ def test_without_pictures_the_page_is_small(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", 40, tuple(MadeAttack(f"a{n}", f"A{n}") for n in range(30)))
     page = render(subjects.load([run]), 0)
     assert len(page.encode()) < 0.8e6
-
-
-def test_larger_runs_are_thinned_and_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report_page, "CELLS", 400)
-    monkeypatch.setattr(report_page, "CURVE", 50)
-    run = make_run(tmp_path / "run", 300, FOUR[:2], chunk=100)
-    (subject,) = subjects.load([run])
-    data = build([subject], 3)
-    model, attack = data["models"][0], data["attacks"][0]
-    assert model["sampled"] == len(model["ids"]) == 200
-    cells = np.frombuffer(base64.b64decode(attack["cells"]), "<f4")
-    curve = np.frombuffer(base64.b64decode(attack["curve"]), "<f4")
-    everything = subject.columns[0].by_image
-    assert len(cells) == 200 and set(cells) <= set(everything.astype("<f4")) and len(curve) == 50
-    for epsilon in (0.3, 0.8, 1.2, 2.0):
-        assert abs((curve > epsilon).mean() - (everything > epsilon).mean()) <= 1 / 50
 
 
 def test_vendored_library_is_the_packages() -> None:

@@ -25,13 +25,15 @@ from ..runs.threat import goal_name, resisted
 from . import page
 from .labels import distance_name
 from .numbers import Array, median
-from .page import CELLS, curve
+from .page import ordered, packed
 from .results import Results
 from .subjects import Group, Subject, group_key, group_name, groups_of, joined, opened
 from .summary import certified_accuracy
 
 FORMAT = 1
 """Of board.json."""
+CURVE = 2_000
+"""Largest number of points of a curve; the share above any epsilon is then exact to 1/(2 CURVE)."""
 VERSIONS = ("almakit", "torch", "python", "device")
 HASHES = ("model_sha256", "weights_sha256", "data_sha256", "spec_sha256")
 
@@ -44,10 +46,14 @@ class Table:
     images: int
     sha256: str  # hash of the images and labels that any folder contains
     subjects: list[Subject]
-    runs: list[tuple[RunFolder, dict[str, Any]]]  # with their summaries
+
+    @property
+    def runs(self) -> list[tuple[RunFolder, dict[str, Any]]]:
+        """The run folders with their summaries."""
+        return [pair for subject in self.subjects for pair in zip(subject.runs, subject.summaries, strict=True)]
 
     def place(self, run: RunFolder) -> int:
-        return next(place for place, (mine, _) in enumerate(self.runs) if mine is run)
+        return [mine for mine, _ in self.runs].index(run)
 
 
 @dataclass
@@ -109,9 +115,7 @@ def _table(size: int, images: Contents, runs: list[RunFolder], chosen: dict[str,
     digest = hashlib.sha256("".join(f"{index}\t{images[index]}\n" for index in sorted(images)).encode()).hexdigest()
     here = {info.distance for run in runs for info in run.attacks}
     found = joined(runs, {distance: values for distance, values in chosen.items() if distance in here})
-    summaries = {id(run): part for one in found for run, part in zip(one.runs, one.summaries, strict=True)}
-    data = str(runs[0].meta.get("data") or runs[0].spec.data)
-    return Table(data, size, digest, found, [(run, summaries[id(run)]) for run in runs])
+    return Table(str(runs[0].meta.get("data") or runs[0].spec.data), size, digest, found)
 
 
 def page_name(subject: Subject) -> str:
@@ -123,13 +127,12 @@ def page_name(subject: Subject) -> str:
 
 def numbers(board: Board, curves: bool = False) -> dict[str, Any]:
     """Everything the board shows, as written to board.json. With ``curves`` also the distances of each cell, for the
-    page; in a large board they are thinned as in a report."""
-    subjects = [subject for table in board.tables for subject in table.subjects]
-    few = sum(len(column.records) for subject in subjects for column in subject.columns) > CELLS
+    page, at most ``CURVE`` of each."""
 
     def curve_of(values: Array | None, grid: Grid, start: float) -> dict[str, Any]:
-        packed = None if values is None else curve(values, few)
-        return {"curve": packed, "grid": asdict(grid), "from": start} if curves else {}
+        if not curves:
+            return {}
+        return {"curve": None if values is None else packed(_thinned(values)), "grid": asdict(grid), "from": start}
 
     return {
         "format": FORMAT,
@@ -147,6 +150,14 @@ def numbers(board: Board, curves: bool = False) -> dict[str, Any]:
         ],
         "left_out": [{"folder": name, "why": why} for name, why in board.left_out],
     }
+
+
+def _thinned(values: Array) -> Array:
+    """The known distances in rising order, at most ``CURVE`` of them."""
+    known = ordered(values)
+    if len(known) <= CURVE:
+        return known
+    return known[((np.arange(CURVE) + 0.5) * len(known) / CURVE).astype(np.int64)]
 
 
 def _provenance(run: RunFolder, summary: dict[str, Any]) -> dict[str, Any]:

@@ -125,13 +125,10 @@ def _pair(before: Results, after: Results, shared: Sequence[tuple[int, int, str]
         for (_, _, name), old, new, equal in zip(both, x.tolist(), y.tolist(), tie, strict=True)
         if not equal
     ]
-    found = np.isfinite(x) & np.isfinite(y) & (x > 0) & (y > 0)
     ratio, (low, high) = (math.nan, (math.nan, math.nan)) if fixed else ratio_of_medians(x, y, seed)
     parts = attack_summary(one), attack_summary(two)
     success = [part["success_rate"]["value"] for part in parts]
     lost = success[0] - success[1]
-    # Per image, if both attacks succeeded.
-    growth = math.nan if fixed or not found.any() else float(np.exp(np.mean(np.log(y[found] / x[found]))))
     return {
         "attack": before.info.text,
         "distance": before.info.distance,
@@ -142,7 +139,6 @@ def _pair(before: Results, after: Results, shared: Sequence[tuple[int, int, str]
         "ratio_of_medians": ratio,
         "ratio_low": low,
         "ratio_high": high,
-        "geometric_mean_ratio": growth,
         "wins": int((~tie & (y < x)).sum()),  # the second run found the smaller change
         "losses": int((~tie & (y > x)).sum()),
         "ties": int(tie.sum()),

@@ -28,18 +28,12 @@ from .pictures import Album, gallery_of, rounded
 from .results import Results
 from .sections import Section, sections_of
 from .subjects import Subject, group_key, group_name, groups_of
-from .table import Table, brief, count, figure, percent
-from .tables import helps, pixel_table, smallest, standing, tables_of
+from .table import brief, count, figure, percent
+from .tables import helps, pixel_table, standing, tables_of
 from .trust import checks, counts_of, facts
 
 SCRIPTS = ("core", "svg", "chart", "theme", "table", "curves", "budget", "scatter", "trace", "explorer", "detail")
 STYLES = ("base", "parts", "board", "print")
-
-
-CELLS = 300_000
-"""Largest number of distances on a page. For larger runs, the page keeps an even sample of images for the scatter plot,
-and curves of this many points:"""
-CURVE = 2_000
 
 
 IMAGES = 60
@@ -62,7 +56,7 @@ def render(
             title=", ".join(dict.fromkeys(subject.name for subject in subjects)),
             board=board,
             data=embedded(data),
-            subjects=[_subject(subject, tables[subject.name]) for subject in subjects],
+            subjects=[_subject(subject) for subject in subjects],
             results=tables,
             helps=helps([table for mine in tables.values() for table in mine]),
             sections=sections_of(subjects) if sections is None else sections,
@@ -89,7 +83,7 @@ def embedded(value: Any) -> str:
     return text
 
 
-def _subject(subject: Subject, tables: Sequence[Table]) -> dict[str, Any]:
+def _subject(subject: Subject) -> dict[str, Any]:
     counts = counts_of([column.numbers for column in subject.columns])
     runs = [(run.folder.name, summary) for run, summary in zip(subject.runs, subject.summaries, strict=True)]
     return {
@@ -106,27 +100,20 @@ def _subject(subject: Subject, tables: Sequence[Table]) -> dict[str, Any]:
         "confirmed": counts["claims"] - counts["refuted"],
         "complete": subject.complete,
         "spec": [(run.folder.name, run.spec.to_toml()) for run in subject.runs],
-        "robust": _tiles(subject),
-        "smallest": smallest(tables),
+        "tiles": _tiles(subject),
     }
 
 
 def _tiles(subject: Subject) -> list[dict[str, Any]]:
-    """Robust accuracy against all attacks of each block at its first radius, shown at the top of the page."""
+    """The worst case of each block, shown at the top of the page: robust accuracy at its first radius, and median."""
     found = []
     for group, worst in zip(subject.groups, subject.worst_cases, strict=True):
         known = [row for row in worst["robust_accuracy"] if row["value"] is not None]
+        tile = {"attacks": worst["attacks"], "what": resisted(worst["goal"]), "group": group_key(group)}
+        tile |= {"name": group_name(group, long=False), "median": worst["median"]["value"], "robust": None}
         if known:
-            at = f"{group_name(group, long=False)} \u2264 {readable(known[0]['epsilon'], group[0])}"
-            found.append(
-                {
-                    "attacks": worst["attacks"],
-                    "what": resisted(goal_name(group[1])),
-                    "at": at,
-                    "group": group_key(group),
-                    **known[0],
-                }
-            )
+            tile |= {"robust": known[0], "at": readable(known[0]["epsilon"], group[0])}
+        found.append(tile)
     return found
 
 
@@ -202,7 +189,6 @@ def build(subjects: Sequence[Subject], images: int) -> dict[str, Any]:
     columns = [column for subject in subjects for column in subject.columns]
     methods = list(dict.fromkeys(column.label.method for column in columns))
     album = Album()
-    share = min(1.0, CELLS / max(sum(len(subject.images) * len(subject.columns) for subject in subjects), 1))
     data: dict[str, Any] = {
         "models": [],
         "distances": [
@@ -231,13 +217,12 @@ def build(subjects: Sequence[Subject], images: int) -> dict[str, Any]:
         **{name: [] for name in ("attacks", "envelopes", "certified", "gallery", "traces")},
     }
     for number, subject in enumerate(subjects):
-        first, kept = len(data["attacks"]), max(1, int(len(subject.images) * share))
-        sample = [place * len(subject.images) // kept for place in range(kept)] if subject.images else []
+        first = len(data["attacks"])
         gallery = gallery_of(subject, number, first, images, album)
         data["gallery"] += gallery
-        data["models"].append(_model(subject, sample, len(gallery)))
+        data["models"].append(_model(subject, len(gallery)))
         data["attacks"] += [
-            {"model": number, "method": methods.index(column.label.method)} | _attack(subject, column, sample)
+            {"model": number, "method": methods.index(column.label.method)} | _attack(column)
             for column in subject.columns
         ]
         for group, together in subject.groups.items():
@@ -245,27 +230,26 @@ def build(subjects: Sequence[Subject], images: int) -> dict[str, Any]:
             if len(together.attacks) > 1 and together.minimal:
                 best = np.fmin.reduce([column.counted(column.by_image) for column in together.attacks])
                 grid = {"grid": asdict(together.grid), "from": together.start}
-                data["envelopes"].append(place | grid | {"curve": curve(best, share < 1)})
+                data["envelopes"].append(place | grid | {"curve": packed(ordered(best))})
             if (radii := subject.certified_curve(group)) is not None:
-                data["certified"].append(place | {"curve": curve(radii, share < 1)})
+                data["certified"].append(place | {"curve": packed(radii)})
         data["traces"] += _traces(subject, number, first)
     return data | {"pictures": list(album.uris)}
 
 
-def _model(subject: Subject, sample: list[int], shown: int) -> dict[str, Any]:
+def _model(subject: Subject, shown: int) -> dict[str, Any]:
     return {
         "name": subject.name,
         "classes": subject.class_names,
         "aimed": subject.runs[0].aimed,  # the two classes are "not reached" and "reached"
         "images": len(subject.images),
         "shown": shown,
-        "sampled": len(sample) if len(sample) < len(subject.images) else None,
-        "ids": [subject.images[place].id for place in sample],
-        "labels": [subject.images[place].label for place in sample],
+        "ids": [info.id for info in subject.images],
+        "labels": [info.label for info in subject.images],
     }
 
 
-def _attack(subject: Subject, column: Results, sample: list[int]) -> dict[str, Any]:
+def _attack(column: Results) -> dict[str, Any]:
     distances, part, fixed = column.by_image, column.numbers, None
     if math.isfinite(column.reach):
         at = {"text": readable(column.reach, column.info.distance), "epsilon": column.reach}
@@ -276,12 +260,10 @@ def _attack(subject: Subject, column: Results, sample: list[int]) -> dict[str, A
         "distance": column.info.distance,
         "group": group_key(column.group),
         "dash": column.label.dash,
-        "cells": packed(distances[sample]),
-        "curve": curve(distances, True) if len(sample) < len(subject.images) else None,
+        "cells": packed(distances),
         "grid": asdict(column.grid),
         "from": column.stop,
         "fixed": fixed,
-        "done": int((~np.isnan(distances)).sum()),
         "success": part["success_rate"]["value"],
         "median": part["median_all"]["value"],
         "medianAttacked": part["median_attacked"]["value"],
@@ -297,13 +279,9 @@ def packed(values: Array) -> str:
         return base64.b64encode(values.astype("<f4").tobytes()).decode("ascii")
 
 
-def curve(distances: Array, few: bool) -> str:
-    """The known distances, sorted and packed; with ``few``, at most ``CURVE`` of them. The share above any epsilon is
-    then exact to 1/(2 CURVE)."""
-    ordered = np.sort(distances[~np.isnan(distances)])
-    if few and len(ordered) > CURVE:
-        ordered = ordered[((np.arange(CURVE) + 0.5) * len(ordered) / CURVE).astype(np.int64)]
-    return packed(ordered)
+def ordered(distances: Array) -> Array:
+    """The known distances in rising order."""
+    return np.sort(distances[~np.isnan(distances)])
 
 
 def _traces(subject: Subject, number: int, first: int) -> list[dict[str, Any]]:

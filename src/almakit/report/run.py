@@ -43,7 +43,7 @@ class Run(RunFolder):
             raise BadInput(f"format={format!r} is no format of tables; choose one of {', '.join(tables.FORMATS)}.")
         if format == "text":
             return tables.run_text(self.summary, verbose)
-        return tables.written(tables.tables_of_run(self.summary), format)
+        return tables.written({str(self.meta.get("model")): tables.tables_of_run(self.summary)}, format)
 
     def robust_accuracy(
         self, eps: float | str | Mapping[str | float, float | str], attack: int | str | None = None
@@ -85,8 +85,7 @@ class Run(RunFolder):
     def _repr_html_(self) -> str:
         """For notebooks: the model, the data and a line for each attack."""
         what = f"{self.meta.get('model')} on {self.meta.get('data')}, {escape(str(self.folder))}"
-        ((_, found),) = tables.tables_of_run(self.summary).items()
-        return f"<p>{escape(what)}</p>" + "".join(table.html() for table in found)
+        return f"<p>{escape(what)}</p>" + "".join(table.html() for table in tables.tables_of_run(self.summary))
 
 
 def finish(out: Path, keep: tempfile.TemporaryDirectory[str] | None = None) -> Run:

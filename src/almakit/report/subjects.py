@@ -51,6 +51,12 @@ class Subject:
         return worst_cases(self.groups, self.radii, [column.numbers for column in self.columns])
 
     @property
+    def summary(self) -> dict[str, Any]:
+        """The summary of all runs together, with the parts that tables read."""
+        parts = {"attacks": [column.numbers for column in self.columns], "worst_case": self.worst_cases}
+        return self.summaries[0] | parts | {"run": {"model": self.name}, "radii": self.radii}
+
+    @property
     def class_names(self) -> list[str] | None:
         return next((run.class_names for run in self.runs if run.class_names), None)
 

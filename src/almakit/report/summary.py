@@ -184,14 +184,13 @@ def _best_target(a: Results) -> dict[str, Any] | None:
 
 
 MEASURES: tuple[Measure, ...] = (
-    Measure("images", "images", "count", "detail", order="down", of=lambda a: a.draw.images),
+    Measure("images", "images", "count", "detail", of=lambda a: a.draw.images),
     Measure(
         "success_rate",
         "success",
         "share",
         help="share for which the attack found a success, confirmed by a fresh forward pass; images that are wrong "
         "without an attack count",
-        order="down",
         of=lambda a: a.share(np.isfinite(a.distances)),
     ),
     Measure(
@@ -247,7 +246,6 @@ MEASURES: tuple[Measure, ...] = (
         "share",
         "detail",
         help="100 %: as small as the smallest distance known for each image; 0 %: as if nothing were found",
-        order="down",
         of=_optimality,
         cell=_cells("optimality", "value"),
     ),
@@ -257,7 +255,6 @@ MEASURES: tuple[Measure, ...] = (
         "share",
         "detail",
         help="success after rounding to 8 bits",
-        order="down",
         of=lambda a: a.share(np.isfinite(a.distances_8bit)),
     ),
     Measure(
@@ -274,7 +271,6 @@ MEASURES: tuple[Measure, ...] = (
         "certified radius",
         "distance",
         help="median radius, over the attacked images, within which the model provably keeps its class",
-        order="down",
         cell=_cells("certified", "median_attacked"),
     ),
     Measure(
@@ -282,7 +278,6 @@ MEASURES: tuple[Measure, ...] = (
         "certified / found",
         "share",
         help="certified radius as a part of the distance found, in the median: below a tenth it says little",
-        order="down",
         cell=_cells("certified", "share"),
     ),
     Measure(
@@ -290,7 +285,6 @@ MEASURES: tuple[Measure, ...] = (
         "certified = found",
         "share",
         help="share of the attacked images whose certified radius and found distance differ by less than 1 %",
-        order="down",
         of=lambda a: None if a.certified_radii is None else a.share(a.certified_radii > 0.99 * a.distances, a.attacked),
     ),
 )

@@ -73,11 +73,15 @@ class Column:
     kind: str = "text"  # text, or one of FORMATS
     shown: str = "main"  # main: everywhere; detail: not in short tables; csv: in CSV alone
     help: str = ""  # help text below a table or as a tooltip
-    order: str = "up"  # or "down": the order of the first click on the heading
     bold: str = ""  # "smallest": the smallest value is bold if several rows have a value
     interval: bool = True  # whether to show intervals
     csv: bool = True  # whether CSV has it
     tip: str = ""  # name of the column that contains the tooltips
+
+    @property
+    def order(self) -> str:
+        """The order of the first click on the heading: ``down`` for shares, the largest first."""
+        return "down" if self.kind == "share" else "up"
 
     @property
     def unit(self) -> str:
@@ -118,7 +122,6 @@ class Table:
     notes: tuple[str, ...] = ()
     footer: int = 0
     kind: str = "results"  # its class in HTML
-    heat: bool = False  # in HTML, counts are shaded by their size, and 0 is an empty cell
 
     def visible(self, detail: bool = True) -> list[Column]:
         """The columns in which any row has a value."""
@@ -213,13 +216,9 @@ class Table:
             name = f'<th scope="col"{text} data-name="{column.name}"{sort}{tip}>'
             lines.append(f"{name}{html_escape(column.head)}{unit}</th>")
         lines.append("</tr></thead><tbody>")
-        counts = [value for row in self.rows for value in row.values() if self.heat and isinstance(value, int)]
-        most = max(counts, default=0)
         for place, row in enumerate(self.rows):
             start = '<tr class="together">' if place >= len(self.rows) - self.footer else "<tr>"
-            cells = [
-                _html_cell(column, row, place in bold[column.name], column is columns[0], most) for column in columns
-            ]
+            cells = [_html_cell(column, row, place in bold[column.name], column is columns[0]) for column in columns]
             lines.append(f"{start}{''.join(cells)}</tr>")
         lines.append("</tbody></table></div>")
         return "\n".join(lines)
@@ -365,7 +364,7 @@ def _csv(value: Any) -> str:
     return "" if value is None or math.isinf(value) else repr(value if isinstance(value, int) else float(value))
 
 
-def _html_cell(column: Column, row: Row, bold: bool, head: bool, most: int) -> str:
+def _html_cell(column: Column, row: Row, bold: bool, head: bool) -> str:
     cell = row.get(column.name)
     value, low, high = (html_escape(_powers(part, _superscript)) for part in column.parts(cell))
     tip = str(row.get(column.tip) or "") if column.tip else ""
@@ -376,10 +375,9 @@ def _html_cell(column: Column, row: Row, bold: bool, head: bool, most: int) -> s
         return f'<th scope="row"{title}>{value}</th>'
     if column.kind == "text":
         return f'<td class="text"{title}>{value}</td>'
-    heat = f' class="heat-{math.ceil(9 * cell / most)}"' if most and isinstance(cell, int) else ""
     interval = f'<small class="interval below">{low} to {high}</small>' if low else ""
-    shown = "" if heat and not cell else f"<b>{value}</b>" if bold else value
-    return f'<td{heat} data-v="{column.sort_key(cell)}"{title}><span class="value">{shown}</span>{interval}</td>'
+    shown = f"<b>{value}</b>" if bold else value
+    return f'<td data-v="{column.sort_key(cell)}"{title}><span class="value">{shown}</span>{interval}</td>'
 
 
 def _superscript(mantissa: str, exponent: int) -> str:
@@ -417,15 +415,8 @@ def _tex_cell(column: Column, cell: Any, bold: bool) -> str:
     return rf"{shown} {{\scriptsize [{low}, {high}]}}" if low else shown
 
 
-_SPECIAL = {
+_SPECIAL = {character: f"\\{character}" for character in "&%$#_{}"} | {
     "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     "<": r"\textless{}",
@@ -433,21 +424,14 @@ _SPECIAL = {
     "|": r"\textbar{}",
     '"': r"\textquotedbl{}",
     "\u00d7": r"$\times$",
-    "\u00b1": r"$\pm$",
     "\u2113": r"$\ell$",
     "\u221e": r"$\infty$",
     "\u03b5": r"$\epsilon$",
-    "\u03bc": r"$\mu$",
     "\u2264": r"$\leq$",
-    "\u2265": r"$\geq$",
     "\u2192": r"$\to$",
     "\u2212": "$-$",
     "\u2013": "--",
-    "\u2014": "---",
-    "\u2019": "'",
     "\n": " ",
-    "\r": " ",
-    "\t": " ",
 }
 
 

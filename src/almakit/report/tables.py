@@ -22,38 +22,22 @@ Tables = dict[str, list[Table]]
 """Tables by model, one per distance and goal."""
 
 
-def tables_of_run(summary: dict[str, Any], short: bool = False) -> Tables:
-    """The tables of one run's summary. ``short``: with the distance's key as heading, for a terminal."""
-    model, images = str(summary["run"]["model"]), "features" not in summary
-    worst_cases, radii = summary["worst_case"], summary["radii"]
-    return {model: [_table(model, images, summary["attacks"], worst, radii, short) for worst in worst_cases]}
-
-
 def tables_of(subjects: Sequence[Subject]) -> Tables:
     """The tables in the order of the page: by subject, the paper's distances first, untargeted before targeted."""
-    found = {}
-    for subject in subjects:
-        parts = [column.numbers for column in subject.columns]
-        images = subject.runs[0].features is None
-        found[subject.name] = [
-            _table(subject.name, images, parts, worst, subject.radii) for worst in subject.worst_cases
-        ]
-    return found
+    return {subject.name: tables_of_run(subject.summary) for subject in subjects}
 
 
-def _table(
-    model: str,
-    images: bool,
-    attacks: Sequence[dict[str, Any]],
-    worst: dict[str, Any],
-    all_radii: dict[str, list[float]],
-    short: bool = False,
-) -> Table:
-    """One row per attack on a model for one distance and goal and, if there are several, one for all of them.
-    ``images``: whether inputs are images, so that rounding to 8 bits has a meaning."""
+def tables_of_run(summary: dict[str, Any], short: bool = False) -> list[Table]:
+    """The tables of one run's summary. ``short``: with the distance's key as heading, for a terminal."""
+    return [_table(summary, worst, short) for worst in summary["worst_case"]]
+
+
+def _table(summary: dict[str, Any], worst: dict[str, Any], short: bool) -> Table:
+    """One row per attack for one distance and goal and, if there are several, one for all of them."""
+    model, images = str(summary["run"]["model"]), "features" not in summary  # otherwise 8 bits have no meaning
     distance, goal = worst["distance"], worst["goal"]
-    parts = [part for part in attacks if (part["distance"], part["goal"]) == (distance, goal)]
-    radii, name = all_radii[distance], distance_name(distance)
+    parts = [part for part in summary["attacks"] if (part["distance"], part["goal"]) == (distance, goal)]
+    radii, name = summary["radii"][distance], distance_name(distance)
     words = "" if goal == "untargeted" else f", {goal}"
     what = resisted(goal)
     word = "robust" if what == "robust accuracy" else what
@@ -66,7 +50,7 @@ def _table(
                 at = readable(epsilon, distance)
                 help = f"{what} within {name.label} \u2264 {at}, with its 95 % interval"
                 columns += [
-                    Column(f"robust_accuracy_{place}", f"{word} % at {at}", "share", help=help, order="down"),
+                    Column(f"robust_accuracy_{place}", f"{word} % at {at}", "share", help=help),
                     Column(f"epsilon_{place}", "epsilon", "number", "csv"),
                 ]
     which = {"model": model, "distance": distance, "goal": goal}
@@ -122,8 +106,7 @@ def run_text(summary: dict[str, Any], verbose: bool = False) -> str:
     accuracy = with_interval(summary["clean_accuracy"])
     lines = [f"{run['model']} on {run['data']}: {summary['images']} {noun}, {summary['clean_name']} {accuracy}"]
     lines += [f"Threat model: {run['threat_model']}.", ""]
-    ((_, tables),) = tables_of_run(summary, short=True).items()
-    pixels = pixel_table([summary])
+    tables, pixels = tables_of_run(summary, short=True), pixel_table([summary])
     for table in (*tables, *([pixels] if pixels else [])):
         lines += [table.text(verbose), ""]
     many = any(part["over"] == "records" for part in summary["attacks"])
@@ -141,10 +124,10 @@ def run_text(summary: dict[str, Any], verbose: bool = False) -> str:
 def standing(subjects: Sequence[Subject]) -> Table | None:
     """Robust accuracy against all attacks of each block, by model and radius; None without a radius."""
     heads = [(group, epsilon) for group in groups_of(subjects) for epsilon in subjects[0].radii[group[0]]]
-    columns = [Column("model", "Model"), Column("clean", "Clean", "share", order="down")]
+    columns = [Column("model", "Model"), Column("clean", "Clean", "share")]
     for place, (group, epsilon) in enumerate(heads):
         head = f"{group_name(group, long=False)} \u2264 {readable(epsilon, group[0])}"
-        columns.append(Column(str(place), head, "share", order="down"))
+        columns.append(Column(str(place), head, "share"))
     rows = []
     for subject in subjects:
         row: Row = {"model": subject.name, "clean": subject.summaries[0]["clean_accuracy"]}
@@ -165,23 +148,9 @@ def pixel_table(summaries: Sequence[dict[str, Any]]) -> Table | None:
         rows += [{"name": part["name"], **part["pixels"]} for part in summary["attacks"]]
     columns = (
         Column("name", "Images"),
-        Column("images", "Count", "count", order="down"),
-        Column("accuracy", "Accuracy", "share", order="down", help="over the labelled pixels of all these images"),
-        Column("mean_iou", "mIoU", "share", order="down", help="over the labelled pixels of all these images"),
-        Column("wrong", "Wrong", "share", order="down", help="mean over the images of the share of wrong pixels"),
+        Column("images", "Count", "count"),
+        Column("accuracy", "Accuracy", "share", help="over the labelled pixels of all these images"),
+        Column("mean_iou", "mIoU", "share", help="over the labelled pixels of all these images"),
+        Column("wrong", "Wrong", "share", help="mean over the images of the share of wrong pixels"),
     )
     return Table(columns, rows, "Labelled pixels", kind="pixels") if rows else None
-
-
-def smallest(tables: Sequence[Table]) -> list[tuple[str, float, str]]:
-    """The smallest median of each table: distance and goal, median, attack."""
-    found = []
-    for table in tables:
-        medians = [(row["median"], row["attack"]) for row in table.rows if row["attack"] != TOGETHER]
-        known = [(cell["value"], label) for cell, label in medians if isinstance(cell, dict)]
-        if known:
-            value, label = min(known)
-            goal = table.rows[0]["goal"]
-            words = "" if goal == "untargeted" else f", {goal}"
-            found.append((distance_name(table.rows[0]["distance"]).label + words, value, label))
-    return found

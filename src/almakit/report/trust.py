@@ -12,11 +12,6 @@ from .labels import distance_name
 from .table import percent
 
 GOOD, NOTE, WARN, BAD = "good", "note", "warn", "bad"
-UNROUNDED = " Distances are those of the unrounded images; to count only what image files can hold, run with bits = 8."
-MIXED = (
-    " Only the attacks marked 8-bit are limited to 8-bit images; the distances of the others are those "
-    "of the unrounded images."
-)
 _SEVERITY = {"refuse": BAD, "warn": WARN, "note": NOTE}
 Parts = Sequence[dict[str, Any]]
 """Summaries: of runs of one model, of their attacks, or of all attacks of a distance and goal."""
@@ -56,24 +51,39 @@ def checks(runs: Parts, worst_cases: Parts) -> list[Check]:
     """The checks of the numbers of ``runs`` of one model, the most important first."""
     attacks = [part for run in runs for part in run["attacks"]]
     counts = counts_of(attacks)
-    claims, refuted, never_wrong = counts["claims"], counts["refuted"], counts["never_wrong"]
+    claims, refuted, confirmed = counts["claims"], counts["refuted"], counts["claims"] - counts["refuted"]
+    found = [_finished(runs, counts["records"])]
+    for run in runs:
+        for row in run["failed_chunks"]:
+            what = "the clean pass" if row["attack"] < 0 else run["attacks"][row["attack"]]["label"]
+            text = f"{what} gave up chunk {row['chunk']} ({row['images']} images) after {row['tries']} tries"
+            found.append(Check(BAD, "Given up", f"{text}: {row['reason']}"))
+    findings = {(finding["name"], finding["sentence"]): finding for run in runs for finding in run["findings"]}
+    for finding in findings.values():
+        text = f"{finding['sentence']} {finding['way_out']}".strip()
+        found.append(Check(_SEVERITY.get(finding["severity"], WARN), f"Preflight, {finding['name']}", text))
+    if not findings:
+        found.append(Check(GOOD, "Preflight", "No problems found."))
     if refuted:
         text = f"{refuted} of {claims} claimed successes are refuted by a fresh forward pass; they count as not found."
-        verdict = Check(BAD, "Verdict", text)
+        found.append(Check(BAD, "Verdict", text))
     elif claims:
         text = f"All {claims} claimed successes are confirmed by a fresh forward pass of the stored images, "
-        verdict = Check(GOOD, "Verdict", f"{text}at another batch size and in full precision.")
+        found.append(Check(GOOD, "Verdict", f"{text}at another batch size and in full precision."))
     else:
-        verdict = Check(NOTE, "Verdict", "No attack claims a success, so there is nothing to confirm.")
-    found = [_finished(runs, counts["records"]), *_given_up(runs), *_preflight(runs), verdict]
-    if never_wrong:
-        text = f"{never_wrong} results call an image wrong from the start that a fresh forward pass classifies rightly"
-        found.append(Check(BAD, "Wrong from the start", f"{text}; they count as not found."))
+        found.append(Check(NOTE, "Verdict", "No attack claims a success, so there is nothing to confirm."))
+    if counts["never_wrong"]:
+        text = "results call an image wrong from the start that a fresh forward pass classifies rightly; they count as"
+        found.append(Check(BAD, "Wrong from the start", f"{counts['never_wrong']} {text} not found."))
     for worst in worst_cases:
         mine = [part for part in attacks if (part["distance"], part["goal"]) == (worst["distance"], worst["goal"])]
         found += [Check(WARN, "Gradients", text) for text in _gradients(mine, worst)]
-    if claims > refuted and any("features" not in run for run in runs):
-        found.append(_eight_bits(runs, counts["survive_8bit"], claims - refuted))
+    if confirmed and any("features" not in run for run in runs):
+        part = counts["survive_8bit"] / confirmed
+        low, high = map(percent, wilson(part, confirmed))
+        text = f"{percent(part)} % of the confirmed successes (95 % interval {low} to {high}) survive rounding to "
+        text += "8 bits." if part > 0.99 else "8 bits. To count only what image files can hold, run with bits = 8."
+        found.append(Check(GOOD if part > 0.99 else NOTE, "8 bits", text))
     if counts["failed"]:
         over = "records (image and target)" if any(part["over"] == "records" for part in attacks) else "images"
         which = "; ".join(
@@ -100,27 +110,6 @@ def _finished(runs: Parts, there: int) -> Check:
     )
 
 
-def _given_up(runs: Parts) -> list[Check]:
-    found = []
-    for run, row in [(summary, row) for summary in runs for row in summary["failed_chunks"]]:
-        what = "the clean pass" if row["attack"] < 0 else run["attacks"][row["attack"]]["label"]
-        text = f"{what} gave up chunk {row['chunk']} ({row['images']} images) after {row['tries']} tries"
-        found.append(Check(BAD, "Given up", f"{text}: {row['reason']}"))
-    return found
-
-
-def _preflight(runs: Parts) -> list[Check]:
-    findings = {(found["name"], found["sentence"]): found for run in runs for found in run["findings"]}
-    return [
-        Check(
-            _SEVERITY.get(finding["severity"], WARN),
-            f"Preflight, {finding['name']}",
-            f"{finding['sentence']} {finding['way_out']}".strip(),
-        )
-        for finding in findings.values()
-    ] or [Check(GOOD, "Preflight", "No problems found.")]
-
-
 def _gradients(attacks: Parts, together: dict[str, Any]) -> list[str]:
     """Signs of zero or masked gradients, each with a remedy, of the attacks of a distance and goal."""
     found = []
@@ -141,15 +130,6 @@ def _gradients(attacks: Parts, together: dict[str, Any]) -> list[str]:
             "attack without gradients more steps."
         )
     return found
-
-
-def _eight_bits(runs: Parts, survive: int, confirmed: int) -> Check:
-    share = survive / confirmed
-    low, high = wilson(share, confirmed)
-    bits = {run["run"]["bits"] for run in runs}
-    hint = "" if bits == {8} or share > 0.99 else MIXED if 8 in bits else UNROUNDED
-    text = f"{percent(share)} % of the confirmed successes (95 % interval {percent(low)} to {percent(high)}) survive "
-    return Check(GOOD if share > 0.99 else NOTE, "8 bits", f"{text}rounding to 8 bits.{hint}")
 
 
 def facts(run: dict[str, Any], folder: str) -> list[tuple[str, str]]:

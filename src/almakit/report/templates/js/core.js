@@ -165,8 +165,7 @@ const ak = {};
   };
   ak.curve = function (attack) {
     if (!curves.has(attack)) {
-      const stored = ak.data.attacks[attack].curve;
-      const sorted = stored ? ak.floats(stored) : ak.cells(attack).filter((value) => !Number.isNaN(value)).sort();
+      const sorted = ak.cells(attack).filter((value) => !Number.isNaN(value)).sort();
       curves.set(attack, ak.onGrid(sorted, ak.data.attacks[attack]));
     }
     return curves.get(attack);

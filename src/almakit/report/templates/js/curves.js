@@ -158,17 +158,11 @@
       this.heading.textContent = `${this.name}, \u03b5 = ${text}`;
       for (const [cell, sorted, model] of this.cells) {
         const share = ak.robust(sorted, this.epsilon);
-        cell.replaceChildren(ak.percent(share), ak.el("small", { class: "interval below" }, ak.interval(share, this.count(sorted, model))));
+        cell.replaceChildren(ak.percent(share), ak.el("small", { class: "interval below" }, ak.interval(share, sorted.length)));
       }
       if (source) this.tiles(text);
       this.said.textContent = this.sentence();
       this.plots.forEach((plot) => plot.chart.redraw(false));
-    }
-
-    // A thinned curve has fewer points than its model has images that were attacked.
-    count(sorted, model) {
-      const done = this.attacks.filter((attack) => attack.model === model).map((attack) => attack.done);
-      return Math.max(sorted.length, ...(ak.data.models[model].sampled ? done : []));
     }
 
     // The tiles at the head of the page follow the radius that is chosen here.
@@ -179,7 +173,7 @@
         if (Number.isNaN(share)) continue;
         name.textContent = `${this.what}, ${this.group.label} \u2264 ${text}`;
         value.replaceChildren(ak.fixed(100 * share, 1), ak.el("small", {}, " %"));
-        aside.textContent = `95 % interval ${ak.interval(share, this.count(sorted, model))}`;
+        aside.textContent = `95 % interval ${ak.interval(share, sorted.length)}`;
       }
     }
 

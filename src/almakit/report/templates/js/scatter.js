@@ -50,8 +50,7 @@
     said.textContent = !total ? "No image was attacked by both." :
       `Of ${ak.count(total)} images ${b.label} found the smaller change on ${ak.percent(smaller / total)}, ${a.label} on ${ak.percent(larger / total)}, ` +
       `${ak.percent(same / total)} are equal to one in a thousand` + (counted ? `; geometric mean of ${b.label} / ${a.label}: ${ak.number(Math.exp(logs / counted), 4)}` : "") +
-      (edge.length ? `. ${ak.count(edge.length)} found by one only are drawn on the edge.` : ".") +
-      (ak.data.models[block.model].sampled ? ` An even sample of ${ak.count(ak.data.models[block.model].sampled)} of ${ak.count(ak.data.models[block.model].images)} images.` : "");
+      (edge.length ? `. ${ak.count(edge.length)} found by one only are drawn on the edge.` : ".");
     if (chart) { chart.destroy(); host.replaceChildren(); chart = null; }
     if (!total) return;
     const log = logBox.checked, high = (top || 1) * (log ? 1.3 : 1.06), low = log ? (Number.isFinite(bottom) ? bottom / 1.3 : high / 10) : 0;
