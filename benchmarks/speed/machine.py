@@ -2,9 +2,8 @@
 images.
 
     python -m benchmarks speed machine   1000 MNIST images, 100 iterations of ALMA in l2 on the paper's
-      network, `almakit reproduce mnist --limit 20 --budget small`, and a run of two processes killed twenty times;
-      needs both cores free
-    python -m benchmarks speed machine --images 64 --only run   smaller, to see that it works
+      network; needs both cores free
+    python -m benchmarks speed machine --images 64   smaller, to see that it works
     python -m benchmarks speed machine --peer-python PYTHON   the interpreter that has adv-lib
 
 Wall and processor seconds of whole commands (adv-lib: of the call alone, without imports), the largest resident memory
@@ -14,16 +13,12 @@ over all their processes. Results: results/machine.json; the table also goes to 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import re
 import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +31,6 @@ PEER, PEER_ALONE = "adv-lib, one call, all cores", "adv-lib, one call, one threa
 PEER_BATCHES = "adv-lib, batches of 128, all cores"
 PEERS = {PEER: (False, 0), PEER_BATCHES: (False, 128), PEER_ALONE: (True, 0)}
 """Whether on one thread, and how many images a call gets (0: all)."""
-REPRODUCE, KILLS = "almakit reproduce mnist --limit 20 --budget small", "20 kills of a run of two processes"
 COMMANDS = {
     "almakit run --workers 1": ["--workers", "1"],
     "almakit run --workers 2": ["--workers", "2"],
@@ -63,41 +57,18 @@ def rounded(cell: dict[str, Any]) -> dict[str, Any]:
     return {key: round(value, 2) for key, value in cell.items()} | {"load": round(os.getloadavg()[0], 1)}
 
 
-def watched(arguments: list[str], environment: dict[str, str], said: Path | None = None) -> dict[str, Any]:
-    """What an `almakit` command took; its standard error goes to the file ``said``."""
+def watched(arguments: list[str], environment: dict[str, str]) -> dict[str, Any]:
+    """What an `almakit` command took."""
     before, began, most = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter(), 0
-    with open(said or os.devnull, "w") as errors:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "almakit", *arguments], env=environment, stdout=subprocess.DEVNULL, stderr=errors
-        )
-        while process.poll() is None:
-            most = max(most, _together(process.pid))
-            time.sleep(0.05)
+    command, quiet = [sys.executable, "-m", "almakit", *arguments], subprocess.DEVNULL
+    process = subprocess.Popen(command, env=environment, stdout=quiet, stderr=quiet)
+    while process.poll() is None:
+        most = max(most, _together(process.pid))
+        time.sleep(0.05)
     wall, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
     assert process.returncode in (0, 4), process.returncode
     spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return {"wall": wall, "processor": spent, "megabytes": most}
-
-
-def reproduced() -> dict[str, Any]:
-    """A first look at the paper's tables, and what was said before it began."""
-    environment = {key: value for key, value in surroundings().items() if key != "OMP_NUM_THREADS"}
-    with tempfile.TemporaryDirectory() as place:
-        said = Path(place) / "said"
-        flags = ["reproduce", "mnist", "--limit", "20", "--budget", "small", "--out", f"{place}/out"]
-        cell = watched(flags, environment, said)
-        minutes, seconds = re.findall(r"about (\d+):(\d\d) for what is left", said.read_text())[0]
-    return rounded({**cell, "estimate": 60 * int(minutes) + int(seconds)})
-
-
-def killed() -> dict[str, Any]:
-    """`faults kills` with two processes: what it counted."""
-    with tempfile.TemporaryDirectory() as place:
-        flags = ["--workers", "2", "--out", f"{place}/kills.json"]
-        command = [sys.executable, "-m", "benchmarks", "faults", "kills", *flags]
-        subprocess.run(command, env=surroundings(), check=True, stdout=subprocess.DEVNULL)
-        found: dict[str, Any] = json.loads(Path(f"{place}/kills.json").read_text())
-    return {name: found[name] for name in ("kills", "lost", "numbers_identical", "files_identical")}
 
 
 def _together(process: int) -> int:
@@ -124,7 +95,7 @@ def _children(process: int) -> list[int]:
 
 def sections(results: Results, args: argparse.Namespace) -> dict[str, str]:
     rows = []
-    timed = [key for key, cell in results.cells.items() if "wall" in cell and "estimate" not in cell]
+    timed = [key for key, cell in results.cells.items() if "wall" in cell]
     for key in sorted(timed, key=lambda key: results.cells[key]["wall"]):
         images, name = key.split("|")
         cell = results.cells[key]
@@ -152,38 +123,22 @@ def sentences(results: Results) -> list[str]:
         one, two = (results.cells.get(f"{images}|almakit run --workers {count}") for count in (1, 2))
         if one and two:
             found.append(f"{images} images: two workers are {one['wall'] / two['wall']:.2f} times as fast as one.")
-    if cell := results.cells.get(REPRODUCE):
-        found.append(
-            f"`{REPRODUCE}`: {cell['wall']:.0f} s (estimated before the start: {cell['estimate']} s), "
-            f"{cell['megabytes']} MB, load {cell['load']}."
-        )
-    if cell := results.cells.get(KILLS):
-        same = "identical" if cell["numbers_identical"] and cell["files_identical"] else "**not** identical"
-        found.append(f"{KILLS}: {cell['lost']} of its finished chunks lost; numbers and files {same}.")
     return found
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--images", type=int, default=1000)
     parser.add_argument("--again", action="store_true", help="measure anew what is in the results")
-    parser.add_argument("--only", choices=("run", "reproduce", "kills"), help="one of the three parts")
     parser.add_argument("--peer-python", default=sys.executable, help="the interpreter that has adv-lib")
 
 
 def measure(results: Results, args: argparse.Namespace) -> int:
-    parts: dict[str, Callable[[], dict[str, Any]]] = {
-        f"{args.images}|{name}": partial(measured, name, args.images, args.peer_python)
-        for name in (*PEERS, *COMMANDS)
-        if args.only in (None, "run")
-    }
-    parts |= {REPRODUCE: reproduced} if args.only in (None, "reproduce") else {}
-    parts |= {KILLS: killed} if args.only in (None, "kills") else {}
     failed = 0
-    for key, work in parts.items():
-        if args.again or key not in results.cells:
+    for name in (*PEERS, *COMMANDS):
+        if args.again or f"{args.images}|{name}" not in results.cells:
             try:
-                results.keep(key, work())
+                results.keep(f"{args.images}|{name}", measured(name, args.images, args.peer_python))
             except subprocess.CalledProcessError as error:
                 failed += 1
-                print(f"{key}: {error.stderr.splitlines()[-1] if error.stderr else error}", file=sys.stderr)
+                print(f"{name}: {error.stderr.splitlines()[-1] if error.stderr else error}", file=sys.stderr)
     return 1 if failed else 0

@@ -12,7 +12,7 @@ import pytest
 from almakit.errors import BadInput
 from almakit.paper import tables
 from almakit.paper.entries import Entry, from_json, to_json
-from almakit.paper.grid import Published, published
+from almakit.paper.grid import Published
 from almakit.report.table import comma_separated, latex
 
 BASE = Entry(
@@ -53,38 +53,6 @@ def test_geometric_means_are_over_the_same_models() -> None:
     assert "over SmallCNN, SmallCNN-DDN" in table.notes[0] and "ALMA 100 99.72 % / 2.38" in table.notes[0]
     assert tables.geometric([BASE, FMN]) == [], "one model has no mean"
     assert len(tables.geometric([BASE, DDN, FMN])[0].rows) == 1, "an attack that one model lacks has no mean"
-
-
-def test_the_papers_mnist_summary_contradicts_its_appendix() -> None:
-    rows = published()
-    found = {
-        key: tables.own_mean(rows, key)
-        for key, row in rows.items()
-        if key[1] == tables.SUMMARY and tables.contradicts(row, tables.own_mean(rows, key))
-    }
-    mine = {key[3:]: own for key, own in found.items() if key[0] == "mnist"}
-    for attack, success, median, printed in (
-        (("fab", "100"), 0.9996, 2.42, (0.8325, 2.10)),
-        (("fab", "1000"), 0.9997, 2.15, (0.9628, 1.77)),
-        (("fmn", "100"), 0.8325, 2.10, (0.7099, 3.18)),
-        (("fmn", "1000"), 0.9628, 1.77, (0.9602, 1.77)),
-    ):
-        own, row = mine.pop(attack), rows[("mnist", tables.SUMMARY, "l2", *attack)]
-        assert own.success == pytest.approx(success, abs=6e-5) and own.median == pytest.approx(median, abs=6e-3)
-        assert (row.success, row.median) == pytest.approx(printed)
-    assert not mine, "no other line of MNIST's summary does"
-    others = {(key[0], *key[2:]) for key in found if key[0] != "mnist"}
-    assert others == {
-        ("cifar10", "l1", "fab", "1000"),
-        ("imagenet", "l1", "fmn", "100"),
-        ("cifar10", "ciede2000", "alma", "100"),
-        ("cifar10", "ciede2000", "alma", "1000"),
-    }
-    (table,) = tables.geometric(ALL)
-    assert (
-        "FMN 100 70.99 % / 3.18 (the paper's own rows give 83.25 % / 2.10)" in table.notes[0]
-        and "ALMA 100 99.72 % / 2.38." in table.notes[0]
-    )
 
 
 def test_networks_the_paper_has_not_stand_without_its_figures() -> None:

@@ -101,24 +101,17 @@ def test_weights_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         shutil.copy(hub.path(str(ZOO["mnist/smallcnn"].file)), place)
     first, second, third = (f"mnist/smallcnn@{place}" for place in places)
 
-    def planned(*models: str) -> tuple[list[str], list[str], list[str]]:
+    def planned(*models: str) -> tuple[list[str], list[str]]:
         made = plan(Settings("mnist", tmp_path, "small", ("alma",), ("l2",), models, limit=4))
-        return (
-            [task.network.label for task in made.tasks],
-            [task.folder.parent.name for task in made.tasks],
-            made.skipped,
-        )
+        return [task.network.label for task in made.tasks], [task.folder.parent.name for task in made.tasks]
 
-    labels, folders, skipped = planned(third)
+    labels, folders = planned(third)
     assert labels == ["SmallCNN (other.safetensors)", "SmallCNN-DDN", "SmallCNN-TRADES"], (
         "the paper's other networks stay"
     )
     assert folders[0].startswith("smallcnn-") and folders[1:] == ["smallcnn-ddn", "smallcnn-trades"]
-    labels, folders, _ = planned(first, second, "mnist/smallcnn-tiny")
+    labels, folders = planned(first, second, "mnist/smallcnn-tiny")
     assert labels == [first, second, "mnist/smallcnn-tiny"] and len(set(folders)) == 3
-    labels, _, skipped = planned("mnist/smallcnn-tiny", "mnist/smallcnn-tiny")
-    assert (
-        labels == ["mnist/smallcnn-tiny"]
-        and "--model mnist/smallcnn-tiny was given more than once and counts once." in skipped
-    )
+    labels, _ = planned("mnist/smallcnn-tiny", "mnist/smallcnn-tiny")
+    assert labels == ["mnist/smallcnn-tiny"], "a model that is given twice counts once"
     assert main(["reproduce", "mnist", "--attacks", ","]) == 2 and "',' names nothing" in capsys.readouterr().err

@@ -2,7 +2,7 @@
 
 Every cell is a run folder below OUT/runs. Re-run the same command to resume; another one (--budget large, --attacks
 ...) adds cells. Networks and data sets that are missing are left out with a message. The report is in OUT/report:
-paper.html (tables in the paper's layout, geometric means, figures), index.html (every number, curves, images),
+paper.html (tables in the paper's layout, geometric means, curves), index.html (every number, curves, images),
 paper.md, paper.csv, paper.tex and reproduce.json.
 
   almakit reproduce mnist --limit 20 --budget small

@@ -102,16 +102,12 @@ def _networks(settings: Settings, skipped: list[str]) -> list[Network]:
     """The networks that can be loaded: the paper's or the user's."""
     paper = networks(settings.dataset)
     own = [network_of(settings.dataset, uri) for uri in dict.fromkeys(settings.model)]
-    skipped += [
-        f"--model {network.name} was given more than once and counts once."
-        for network in own
-        if settings.model.count(network.name) > 1
-    ]
     names = [network.name for network in paper]
     if own and not all("@" in network.name and network.name.partition("@")[0] in names for network in own):
         chosen = distinct(own)
     else:  # the user's weights replace those of the paper's network with the same name
-        chosen = distinct([use for known in paper for use in _replaced(known, own)])
+        replaced = ([use for use in own if use.model == known.model] or [known] for known in paper)
+        chosen = distinct([network for networks_of_one in replaced for network in networks_of_one])
     found = []
     for network in chosen:
         try:
@@ -126,10 +122,6 @@ def _networks(settings: Settings, skipped: list[str]) -> list[Network]:
             "then stand without published ones."
         )
     return found
-
-
-def _replaced(known: Network, own: Sequence[Network]) -> list[Network]:
-    return [network for network in own if network.model == known.model] or [known]
 
 
 def _slug(network: Network) -> str:

@@ -17,7 +17,6 @@ from ..runs.progress import Progress
 from ..runs.store import files
 from . import tables
 from .entries import Collected, collect, join_shards, to_json
-from .figures import draw_curves
 from .grid import SAMPLES, name_of
 from .plan import Plan
 
@@ -70,15 +69,14 @@ def gather(made: Plan) -> Collected:
 
 
 def report(made: Plan, found: Collected, figures: bool = True) -> list[Path]:
-    """Write ``report/`` in the output folder: the paper's tables with almakit's numbers, its figures and the report of
-    all runs. Returns the files, the page of tables first."""
+    """Write ``report/`` in the output folder: the paper's tables with almakit's numbers and the report of all
+    runs. Returns the files, the page of tables first."""
     out, entries = made.settings.out / "report", found.entries
     most = max(found.folders.values())
     complete = [folder for folder, count in found.folders.items() if count == most]
     fewer = [folder for folder, count in found.folders.items() if count != most]
     written = write_report(complete, out, with_figures=figures)
     written += write_report(fewer, out / "costly", with_figures=figures) if fewer else []
-    pictures = draw_curves(out, made.settings.out, entries) if figures else []
     means, single = tables.geometric(entries), tables.by_model(entries)
     compared = "and almakit's" if any(entry.paper for entry in entries) else "its attacks on other networks"
     head = f"The paper's {made.settings.dataset} tables, {compared}"
@@ -94,9 +92,7 @@ def report(made: Plan, found: Collected, figures: bool = True) -> list[Path]:
         notes=notes,
         costly=bool(fewer),
         parts=[("Geometric means", means), ("Model by model", single)],
-        pictures={
-            path.stem: base64.b64encode(path.read_bytes()).decode() for path in pictures if path.suffix == ".png"
-        },
+        curves=[base64.b64encode(path.read_bytes()).decode() for path in written if path.name == "curves.png"],
     )
     texts = {
         "paper.html": page,
@@ -107,4 +103,4 @@ def report(made: Plan, found: Collected, figures: bool = True) -> list[Path]:
     }
     for name, text in texts.items():
         files.write_bytes(out / name, text.encode("utf-8"))
-    return [*(out / name for name in texts), *pictures, *written]
+    return [*(out / name for name in texts), *written]

@@ -10,11 +10,9 @@ from typing import Any
 from ..report.numbers import geometric_mean
 from ..report.table import NONE, Column, Row, Table, figure, percent
 from .entries import Entry
-from .grid import Key, Published, name_of, published
+from .grid import Published, name_of, published
 
 SUMMARY = "geometric-mean"
-ROUNDING = (0.0005, 0.01, 0.01)
-"""Tolerances for the rounding of printed numbers: of a share, and of a median (absolute and relative)."""
 
 COLUMNS = (
     Column("distance", "Distance", shown="csv"),
@@ -52,8 +50,7 @@ def by_model(entries: Sequence[Entry]) -> list[Table]:
 def geometric(entries: Sequence[Entry]) -> list[Table]:
     """The summary tables: geometric means over the available models, the paper's over the same models.
 
-    The note gives the paper's printed summary over all of its models and, where that differs, the mean of the paper's
-    own rows: in four lines of its MNIST l2 summary, for example.
+    The note gives the paper's printed summary over all of its models.
     """
     found = []
     for distance in dict.fromkeys(entry.distance for entry in entries):
@@ -106,38 +103,10 @@ def _row(line: Entry) -> Row:
     return row
 
 
-def own_mean(rows: dict[Key, Published], key: Key) -> Published:
-    """The row ``key`` of the paper's summary table, recomputed as geometric means of the numbers that its appendix
-    prints for each model."""
-    return _mean_of([row for other, row in rows.items() if other[1] != SUMMARY and _same_line(other, key)])
-
-
-def contradicts(printed: Published, own: Published) -> bool:
-    """Whether a printed mean differs from that of its rows by more than rounding."""
-    share, absolute, relative = ROUNDING
-    for one, other, allowed in (
-        (printed.success, own.success, share),
-        (printed.median, own.median, absolute + relative * (own.median or 0)),
-    ):
-        if (one is None) != (other is None) or (one is not None and other is not None and abs(one - other) > allowed):
-            return True
-    return False
-
-
-def _same_line(one: Key, other: Key) -> bool:
-    return (one[0], *one[2:]) == (other[0], *other[2:])
-
-
 def _printed(entry: Entry) -> str:
-    """An attack's line in the paper's summary and, where its appendix gives another mean, that one too."""
-    rows, key = published(), (entry.dataset, SUMMARY, entry.distance, entry.attack, entry.budget)
-    if key not in rows:
-        return ""
-    printed, own = rows[key], own_mean(rows, key)
-    text = f"{entry.title} {percent(printed.success, 2)} % / {figure(printed.median, 3)}"
-    if own.success is not None and contradicts(printed, own):
-        text += f" (the paper's own rows give {percent(own.success, 2)} % / {figure(own.median, 3)})"
-    return text
+    """An attack's line in the paper's summary."""
+    row = published().get((entry.dataset, SUMMARY, entry.distance, entry.attack, entry.budget))
+    return f"{entry.title} {percent(row.success, 2)} % / {figure(row.median, 3)}" if row else ""
 
 
 def _mean_of(papers: Sequence[Published]) -> Published:
