@@ -10,7 +10,9 @@ import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+import torch
 from runs.small_runs import ATTACKS, Net, contents, images, source_file
 
 import almakit
@@ -228,6 +230,24 @@ def test_fetch_says_what_is_at_hand(capsys):
     assert main(["fetch", "--list"]) == 0
     assert "mnist: 4 of 4 files in the cache" in capsys.readouterr().out
     assert main(["fetch", "mnist"]) == 0
+
+
+def test_an_exported_program_is_evaluated_like_the_network(tmp_path, capsys):
+    net, (x, labels) = Net().eval(), images(16)
+    np.savez(tmp_path / "images.npz", x=x.numpy(), y=labels.numpy())
+    file, out = tmp_path / "net.pt2", tmp_path / "run"
+    torch.export.save(torch.export.export(net, (x[:2],), dynamic_shapes=({0: torch.export.Dim("batch")},)), file)
+    direct = almakit.evaluate(net, (x, labels), ATTACKS[0], batch_size=8)
+    flags = ["run", "--model", str(file), "--data", f"npz:{tmp_path / 'images.npz'}", *ONE, "--batch-size", "8"]
+    flags += ["--out", str(out), "--quiet"]
+    assert main(flags) == 1 and "--trust" in capsys.readouterr().err
+    assert main([*flags, "--trust"]) == 0
+    run = Run(out)
+    assert run.meta["code_sha256"] and [r.status for r in run.records] == [r.status for r in direct.records]
+    assert [r.distance for r in run.records] == pytest.approx([r.distance for r in direct.records], rel=0.02)
+    assert main(["verify", str(out), "--trust"]) == 0
+    file.write_bytes(file.read_bytes() + b" ")
+    assert main([*flags, "--trust"]) == 1, "a changed model file is refused"
 
 
 def test_a_model_that_is_only_in_python_says_so(tmp_path, capsys):

@@ -8,6 +8,7 @@ import json
 import pytest
 from fuzz.amount import outcome
 from fuzz.test_fuzz_files import watched
+from security.hostile_files import exploits, pack, program
 from security.hostile_folders import cases, hostile
 
 from almakit import evaluate
@@ -18,6 +19,7 @@ def test_hostile_run_folders_execute_nothing_and_write_nothing_outside(every, tm
     mark, victim, good = tmp_path / "it-ran", tmp_path / "victim", tmp_path / "good-0"
     victim.mkdir()
     (victim / "secret").write_bytes(b"secret")
+    pack(tmp_path / "evil.pt2", exploits(program(), mark)["a guard"])
     evaluate(
         "mnist/mlp-2x100",
         "mnist-demo",

@@ -55,18 +55,29 @@ def test_outputs_that_are_not_logits_are_a_sentence() -> None:
         Classifier(nn.Flatten(), name="nan", mean=(float("nan"),))
 
 
-def test_an_exported_program_is_opened_by_a_function_of_ones_own(tmp_path: Path) -> None:
+@pytest.mark.parametrize("free", [True, False], ids=["any-batch", "fixed-batch"])
+def test_an_exported_program_has_the_logits_and_gradients_of_the_original(tmp_path: Path, free: bool) -> None:
     original = models.load("mnist/smallcnn-tiny")
-    dynamic = ({0: torch.export.Dim("batch")},)
+    dynamic = ({0: torch.export.Dim("batch")},) if free else None
     torch.export.save(torch.export.export(original.network, (X[:2],), dynamic_shapes=dynamic), tmp_path / "net.pt2")
-    with pytest.raises(UnknownName, match=r"can run code of its author; .* file.py:function, with torch.export.load"):
-        models.load(str(tmp_path / "net.pt2"), trust=True)
-    (tmp_path / "mine.py").write_text(
-        "import torch\n\ndef build():\n"
-        "    program = torch.export.load(__file__.replace('mine.py', 'net.pt2')).module()\n"
-        "    return lambda x: program(x)\n"
-    )
-    torch.testing.assert_close(models.load(f"{tmp_path}/mine.py:build")(X), original(X))
+    loaded = models.load(str(tmp_path / "net.pt2"), trust=True)
+    x = X.clone().requires_grad_(True)
+    torch.testing.assert_close(loaded(x), original(x))
+    ours, theirs = (torch.autograd.grad(model(x)[:, 3].sum(), x)[0] for model in (loaded, original))
+    torch.testing.assert_close(ours, theirs)
+    assert loaded.shape == (None if free else (1, 28, 28))
+    assert loaded.eval().train() is loaded
+    assert {key.removeprefix("program.") for key in loaded.network.state_dict()} == set(original.network.state_dict())
+    with pytest.raises(BadModel, match=r"exported for images of shape \(1, 28, 28\), not \(1, 20, 20\)"):
+        loaded(X[:2, :, :20, :20])
+
+
+def test_an_exported_program_is_read_only_with_trust_and_a_torn_one_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "torn.pt2").write_bytes(b"torn")
+    with pytest.raises(BadModel, match=r"can run code of its author.*--trust"):
+        models.load(str(tmp_path / "torn.pt2"))
+    with pytest.raises(BadModel, match=r"cannot be read as a torch\.export file"):
+        models.load(str(tmp_path / "torn.pt2"), trust=True)
 
 
 LIBRARIES = [

@@ -116,6 +116,7 @@ def cases(mark: Path, victim: Path) -> dict[str, list[Change]]:
         "an attack in both": [sql(text, evil), toml(attacks=json.dumps([evil]))],
         "a model that is a file": [toml(model=json.dumps(evil)), sql(f"{meta} ('model', ?)", evil)],
         "trust and a checkpoint": [toml(trust="true", model=json.dumps(f"mnist/smallcnn-tiny@{checkpoint}"))],
+        "trust and a program": [toml(trust="true", model=json.dumps(str(mark.parent / "evil.pt2")))],
         "data that are a file": [toml(data=json.dumps(evil)), sql(f"{meta} ('data', ?)", evil)],
         "targets that are a file": [toml(targets=json.dumps("/etc/hostname.csv"))],
         "a model on the network": [toml(model='"hf:evil/model"')],

@@ -15,7 +15,7 @@ import onnx
 import pytest
 import torch
 from runs.small_runs import images, small_run, source_file
-from security.hostile_files import evil_py
+from security.hostile_files import evil_py, exploits, pack, program
 from security.hostile_folders import sql, summed, toml
 from security.mutated_files import graph
 
@@ -26,7 +26,30 @@ from almakit.errors import AlmakitError, BadInput, BadModel
 from almakit.runs.failures import Corrupt, StoreError
 from almakit.runs.spec import RunSpec
 
+
+def opened(path: Path, trust: bool) -> None:
+    with suppress(Exception):
+        models.load(str(path), trust=trust)(torch.rand(2, 1, 8, 8))
+
+
 # 1. Model files.
+
+
+def test_an_exported_program_is_not_opened_without_trust(tmp_path):
+    mark = tmp_path / "it-ran"
+    for number, made in enumerate([program(), *exploits(program(), mark).values()]):
+        path = pack(tmp_path / f"program-{number}.pt2", made)
+        with pytest.raises(BadModel, match=r"can run code of its author.*--trust.*\.onnx"):
+            models.load(str(path))
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("name", ["an opaque constant", "a guard", "a pickled weight", "pickled sample inputs"])
+def test_the_hostile_programs_are_hostile(tmp_path, name):
+    """Without this the test above could not fail: torch's own loader, which --trust asks for, runs them."""
+    mark = tmp_path / "it-ran"
+    opened(pack(tmp_path / "evil.pt2", exploits(program(), mark)[name]), trust=True)
+    assert mark.exists()
 
 
 def test_onnx_weights_are_read_from_beside_the_file_and_nowhere_else(tmp_path):
@@ -205,5 +228,5 @@ def test_file_names_that_are_not_utf_8(tmp_path, capfd):
     for verb, *more in (["report", "--no-figures"], ["export"], ["export", "--format", "png"], ["compare", str(out)]):
         assert main([verb, str(out), *more]) == 0, capfd.readouterr().err
     assert main(["verify", str(out), "--model", f"{source}:model"]) == 0
-    assert main(["run", "--model", f"{strange}.onnx", "--data", "mnist-demo", *flags]) == 2
+    assert main(["run", "--model", f"{strange}.pt2", "--data", "mnist-demo", *flags]) == 2
     assert "UTF-8" in capfd.readouterr().err

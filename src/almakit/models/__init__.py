@@ -23,6 +23,7 @@ FORMS = (
     "<zoo name>@<weights file>",
     "file.py:function",
     "file.py:function@<weights file>",
+    "<file>.pt2",
     "<file>.onnx",
     "torchvision:<model>",
     "timm:<model>",
@@ -57,10 +58,10 @@ def load(
 
     Args:
         uri: a zoo name (also with ``@<weights file>``); ``file.py:function``, a function that returns a torch module or
-            a function of images; an ``.onnx`` file, where ``?output=NAME`` behind it picks one of several outputs; or
-            ``torchvision:``, ``timm:``, ``hf:`` and ``robustbench:`` with a
+            a function of images; an ``.onnx`` file, where ``?output=NAME`` behind it picks one of several outputs; a
+            ``.pt2`` file of ``torch.export``; or ``torchvision:``, ``timm:``, ``hf:`` and ``robustbench:`` with a
             model's name. ``?output=fit`` at the end resizes logits (B, K, h, w) to the images' height and width.
-        trust: allow what can run the code of a file's author: full unpickling, a repository's own
+        trust: allow what can run the code of a file's author: full unpickling, ``.pt2`` files, a repository's own
             classes. Otherwise weights are read as safetensors or with ``weights_only=True``.
         device: where the weights go.
         dtype: the floating type of the weights; None leaves it.

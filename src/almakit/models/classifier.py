@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from ..core.oracle import Function, precision_and_device
+from ..core.oracle import Function, filled, precision_and_device
 from ..errors import BadModel
 from ..goals.outputs import logits_of
 
@@ -134,6 +134,11 @@ def _only_tensor(name: str, output: Any) -> Tensor | None:
             "(B, classes)."
         )
     return tensors[0] if len(tensors) == 1 else None
+
+
+def in_fixed_batches(network: Callable[[Tensor], Tensor], x: Tensor, size: int) -> Tensor:
+    """Logits of the images ``x`` (B, C, H, W) from a network that takes exactly ``size`` images at a time."""
+    return torch.cat([filled(network, part, size) for part in x.split(size)])
 
 
 class InUnits(nn.Module):

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..core.oracle import filled
 from ..errors import AlmakitError, BadModel, Unavailable, optional, suggestion
+from .classifier import in_fixed_batches
 from .onnx_ops import OPS, Node
 
 _OWN = ("", "ai.onnx")
@@ -79,7 +79,7 @@ class OnnxNetwork(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.permute(0, 2, 3, 1) if self.channels_last and x.ndim == 4 else x
-        return self._run(x) if self.batch is None else self._in_fixed_batches(x, self.batch)
+        return self._run(x) if self.batch is None else in_fixed_batches(self._run, x, self.batch)
 
     def _keep(self, name: str, value: Tensor) -> None:
         """Floating values are parameters, so that they follow the network's device and type; whole numbers are shapes
@@ -108,10 +108,6 @@ class OnnxNetwork(nn.Module):
             values.update(zip(node.outputs, outputs, strict=False))
         return values[self.output]
 
-    def _in_fixed_batches(self, x: Tensor, size: int) -> Tensor:
-        """The output for ``x`` (B, ...) of a graph that takes exactly ``size`` images at a time."""
-        return torch.cat([filled(self._run, part, size) for part in x.split(size)])
-
     def _takes_any_batch(self) -> bool:
         """Whether a graph written for a fixed batch gives the same logits for two images together as for each alone."""
         channels, high, wide = self.image_shape or (0, 0, 0)
@@ -121,7 +117,7 @@ class OnnxNetwork(nn.Module):
         x = x.permute(0, 2, 3, 1) if self.channels_last else x
         try:
             with torch.no_grad():
-                together, apart = self._run(x), self._in_fixed_batches(x, size)
+                together, apart = self._run(x), in_fixed_batches(self._run, x, size)
         except (RuntimeError, MemoryError, BadModel):
             return False
         return together.shape == apart.shape and torch.allclose(together, apart, rtol=1e-4, atol=1e-5)

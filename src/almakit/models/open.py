@@ -1,4 +1,4 @@
-"""Opens the model that a URI names: the zoo, a user's function, an ``.onnx`` file, and other libraries.
+"""Opens the model that a URI names: the zoo, a user's function, ``.pt2`` and ``.onnx`` files, and other libraries.
 
 torchvision, timm, transformers (``hf:``) and RobustBench are imported only when named.
 """
@@ -12,13 +12,14 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from ..data import hub
 from ..data.user_file import call, is_user_file
 from ..errors import BadInput, BadModel, Unavailable, UnknownName, optional, suggestion
 from . import FORMS, Normalisation
-from .classifier import Classifier, state_sha256
+from .classifier import Classifier, in_fixed_batches, state_sha256
 from .onnx import onnx_network
 from .weights import fit, no_unpickling, read
 from .zoo import ZOO, Entry, build
@@ -53,6 +54,8 @@ def from_uri(uri: str, trust: bool, normalisation: Normalisation | None, output:
             raise BadModel(
                 f"{uri} returned the class {network.__name__} and not a model; let it return {network.__name__}()."
             )
+    elif uri.endswith(".pt2"):
+        network = _exported(_file(uri), trust)
     elif uri.endswith(".onnx"):
         network = onnx_network(_file(uri), output)
     elif kind in OPENERS and rest:
@@ -91,11 +94,6 @@ def _unknown(uri: str) -> Exception:
         return BadInput("a model's URI is empty; see almakit.models.names().")
     if uri.endswith(".py"):
         return UnknownName(f"{uri} is a file; name the function in it that returns the model: {uri}:<function>.")
-    if uri.endswith(".pt2"):
-        return UnknownName(
-            f"{uri} is a torch.export file, and reading one can run code of its author; if you trust that author, open "
-            "it in a function of yours, file.py:function, with torch.export.load(...).module()."
-        )
     if Path(uri).suffix.lower() in (".pt", ".pth", ".pkl", ".ckpt", ".safetensors", ".bin"):
         return UnknownName(
             f"{uri} holds weights, and weights alone are no model: name a network of the zoo they belong to (<zoo "
@@ -148,6 +146,61 @@ def _from_library(entry: Entry, trust: bool) -> Classifier:
         f"almakit cannot fetch the weights of {entry.name}, {entry.about}{why}; get {entry.whence} and name the file: "
         f"{entry.name}@<file>."
     )
+
+
+# Programs of torch.export.
+
+
+class Exported(nn.Module):
+    """A program of ``torch.export`` for images (B, C, H, W) of one shape; a fixed batch size n takes n images at a
+    time."""
+
+    def __init__(self, program: torch.export.ExportedProgram):
+        super().__init__()
+        inputs = program.graph_signature.user_inputs
+        values = [node.meta.get("val") for node in program.graph.nodes if node.name in inputs]
+        if len(values) != 1 or not isinstance(values[0], Tensor) or values[0].ndim < 2:
+            raise BadModel(f"it takes {len(inputs)} inputs; a classifier takes one, the images")
+        self.sides = tuple(side if isinstance(side, int) else None for side in values[0].shape)
+        fixed = tuple(side for side in self.sides if side is not None)
+        self.image_shape = fixed[1:] if len(fixed) == 4 else None
+        self.program = program.module()
+
+    def train(self, mode: bool = True) -> Exported:
+        # Dropout and batch norm were fixed when the program was exported, and its own train() raises.
+        self.training = mode
+        return self
+
+    def forward(self, x: Tensor) -> Tensor:
+        expected = self.sides[1:]
+        if x.ndim != len(self.sides) or any(
+            want not in (None, side) for want, side in zip(expected, x.shape[1:], strict=True)
+        ):
+            sides = tuple("any" if side is None else side for side in expected)
+            raise BadModel(
+                f"the program was exported for images of shape {sides}, not {tuple(x.shape[1:])}; see --size and "
+                "--channels."
+            )
+        batch = self.sides[0]
+        logits: Tensor = self.program(x) if batch is None else in_fixed_batches(self.program, x, batch)
+        return logits
+
+
+def _exported(path: Path, trust: bool) -> Exported:
+    """The network in a ``.pt2`` file, which torch unpickles and evaluates in part: only for trusted files."""
+    if not trust:
+        raise BadModel(
+            f"{path} is a torch.export file, and reading one can run code of its author; if you trust that author, say "
+            "so with trust=True (--trust), or use an .onnx file, which is read without."
+        )
+    try:
+        return Exported(torch.export.load(path))
+    except Exception as error:
+        kind = "" if isinstance(error, BadModel) else f"{type(error).__name__}: "
+        raise BadModel(
+            f"{path} cannot be read as a torch.export file ({kind}{str(error)[:300].rstrip('.')}); save it with "
+            "torch.export.save, in evaluation mode."
+        ) from error
 
 
 # Other libraries.

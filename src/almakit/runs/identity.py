@@ -59,4 +59,4 @@ def _built(name: str) -> str:
     if function:
         return "".join([function[1], *output])
     suffix = Path(source).suffix
-    return "".join([suffix if suffix == ".onnx" else source.partition("@")[0], *output])
+    return "".join([suffix if suffix in (".pt2", ".onnx") else source.partition("@")[0], *output])

@@ -264,7 +264,7 @@ def open_model(model: str | Model, spec: RunSpec) -> Subject:
         loaded: Model = load_model(model, trust=spec.trust, device=device, normalisation=normalisation)
         # Files of these kinds contain more than weights.
         file = Path(re.sub(r"(\.py):\w+(@.*)?\Z", r"\1", model.partition(OUTPUT)[0])).expanduser()
-        file = file if file.suffix in (".py", ".onnx") and file.is_file() else None
+        file = file if file.suffix in (".py", ".pt2", ".onnx") and file.is_file() else None
     elif not callable(model):
         raise BadInput(f"expected a name, a torch module or a function as model, got a {type(model).__name__}.")
     elif spec.mean:

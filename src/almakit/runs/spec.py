@@ -121,7 +121,8 @@ class RunSpec:
     model: str = _setting(
         _text,
         "",
-        "the model: a zoo name, file.py:function, an .onnx file, torchvision:..., timm:..., hf:..., robustbench:...",
+        "the model: a zoo name, file.py:function, a .pt2 or .onnx file, torchvision:..., timm:..., hf:..., "
+        "robustbench:...",
     )
     surrogate: str | None = _setting(
         _text, None, "take gradients from this model; outputs and verification use --model (transfer attacks, BPDA)"
