@@ -4,8 +4,9 @@ finds the remaining steps."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import fields, replace
+import math
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from ..core import Attack
 from ..core.oracle import borrowed
 from ..errors import BadInput
 from . import folder
-from .attack_text import as_written_now, default_of, text_of
+from .attack_text import as_written_now, text_of
 from .failures import SpecChanged, StoreError
 from .images import data_sha256
 from .plan import Job, State
@@ -57,18 +58,17 @@ def continue_in(spec: RunSpec, out: Path, adding: bool = False) -> tuple[RunSpec
         spec = replace(spec, attacks=recorded.attacks)
     more = adding and spec.attacks[: len(recorded.attacks)] == recorded.attacks
     if differences := spec.differences(replace(recorded, attacks=spec.attacks) if more else recorded):
+        names = {name for name, _, _ in differences}
         listed = "; ".join(
             f"{name} is {_shown(here)} now and was {_shown(there)} when it began" for name, here, there in differences
         )
-        beside = ""
-        if [name for name, _, _ in differences] == ["attacks"]:
-            beside = (
-                " Attacks are added to it by --add; runs in two folders are reported together by `almakit "
-                f"report {out} <the other>`."
-            )
+        beside = (
+            f" Attacks are added to it by --add; runs in two folders are reported together by `almakit report {out} "
+            "<the other>`."
+        )
         raise SpecChanged(
             f"{out} holds another run: {listed}. Choose another folder (--out), or give the settings it began with "
-            f"(almakit run --config {out / folder.SPEC}).{beside}"
+            f"(almakit run --config {out / folder.SPEC}).{beside * (names == {'attacks'})}"
         )
     return spec, recorded
 
@@ -121,7 +121,10 @@ def agree(store: Store, job: Job, facts: dict[str, str | None]) -> None:
     for key, what in FACTS.items():
         then, now = store.meta(key), facts[key]
         if then != now and (key, then) != ("imports_sha256", None):  # not recorded by older runs
-            where = _first_change(store, job) if key == "data_sha256" else ""
+            differing = key == "data_sha256" and [
+                info.id for info in store.images() if job.hashes[info.index : info.index + 1] != [info.sha256]
+            ]
+            where = f" (the first that differs is {differing[0]})" if differing else ""
             raise SpecChanged(
                 f"{what.format(**vars(spec))}{where} have changed since this run began ({key} was {then}, is {now}). "
                 "Bring them back, or choose another folder (--out)."
@@ -129,49 +132,24 @@ def agree(store: Store, job: Job, facts: dict[str, str | None]) -> None:
     recorded_infos = store.attacks()
     if len(recorded_infos) != len(job.infos):
         raise StoreError(f"{store.path} is damaged: it lists {len(recorded_infos)} of {len(job.infos)} attacks.")
-    for attack, then_info, now_info in zip(job.attacks, recorded_infos, job.infos, strict=True):
-        for name, was, is_now in _changed_settings(attack, then_info.settings, now_info.settings):
+    for then_info, now_info in zip(recorded_infos, job.infos, strict=True):
+        for name, was, is_now in _changed_settings(then_info.settings, now_info.settings):
             raise SpecChanged(
                 f"the attack {now_info.text} now runs with {name}={is_now} and ran with {name}={was} when this run "
                 "began (another version of almakit?). Choose another folder (--out)."
             )
 
 
-def _changed_settings(attack: Attack, then: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """(name, recorded, current) of each setting that differs. A setting that the recording version did not have counts
-    as its default."""
-    defaults = {f.name: default_of(f) for f in fields(attack)}
-    for name in sorted({*then} ^ {*now}):
-        if name in then or name not in defaults or getattr(attack, name) != defaults[name]:
-            yield name, then.get(name), now.get(name)
-    before, after = _flat(then), _flat(now)
-    for name in sorted({*before} & {*after}):
-        if before[name] != after[name]:
-            yield name, before[name], after[name]
-
-
-def _flat(settings: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
-    """The settings by name, those of nested attacks as ``attack.steps``. Older runs stored nested attacks as text
-    only."""
-    found: dict[str, Any] = {}
-    for name, value in settings.items():
-        several = isinstance(value, list) and any(isinstance(part, dict) for part in value)
-        inner = dict(enumerate(value)) if several else value
-        if isinstance(inner, dict):
-            found |= _flat(inner, f"{prefix}{name}.")
-        elif name != "attack":
-            found[f"{prefix}{name}"] = value
-    return found
-
-
-def _first_change(store: Store, job: Job) -> str:
-    """A message about the first recorded image that has changed; None if there is none."""
-    for info in store.images():
-        if info.index >= len(job.hashes):
-            return f" (there were more than {len(job.hashes)})"
-        if info.sha256 != job.hashes[info.index] or info.label != int(job.dataset.labels[info.index]):
-            return f" (the first that differs is {info.id})"
-    return ""
+def _changed_settings(then: Any, now: Any, name: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """(name, recorded, current) of each setting that both versions know and that differs, those of nested attacks as
+    ``attack.steps``. Older runs stored nested attacks as text, which is not compared."""
+    if isinstance(then, list) and isinstance(now, list):
+        then, now = dict(enumerate(then)), dict(enumerate(now))
+    if isinstance(then, dict) and isinstance(now, dict):
+        for key in sorted(then.keys() & now.keys(), key=str):
+            yield from _changed_settings(then[key], now[key], f"{name}.{key}".lstrip("."))
+    elif then != now and not isinstance(now, dict) and not name.endswith(".attack"):
+        yield name, then, now
 
 
 def state_of(store: Store, job: Job, out: Path, progress: Progress) -> State:
@@ -208,7 +186,7 @@ def same_answers(job: Job, state: State) -> None:
         if max(apart) <= subject.near:
             return
         again = torch.softmax(subject.logits(chunk.x, size // 2 + 1, chunk.truths), 1)
-    near = max(subject.near, 4 * float(torch.nan_to_num(again - chances, nan=0.0).abs().max()))
+    near = max(subject.near, 4 * float((again - chances).abs().nan_to_num(0.0).max()))
     differing = [info.id for info, value in zip(sample, apart, strict=True) if value > near]
     if differing:
         raise SpecChanged(
@@ -221,6 +199,5 @@ def same_answers(job: Job, state: State) -> None:
 def _apart(info: ImageInfo, chances: Tensor) -> float:
     """The largest difference between the recorded probabilities of an image and ``chances`` (K,); infinite if they
     cannot be compared."""
-    if bool(chances.isnan().any()) or any(not 0 <= label < len(chances) for label, _ in info.top):
-        return float("inf")
-    return max(abs(float(chances[label]) - probability) for label, probability in info.top)
+    differences = [abs(float(chances[label]) - p) if 0 <= label < len(chances) else math.inf for label, p in info.top]
+    return max(math.inf if math.isnan(value) else value for value in differences)
