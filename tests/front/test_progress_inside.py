@@ -16,7 +16,7 @@ import almakit
 from almakit.attacks import get
 from almakit.cli.main import main
 from almakit.core.problem import expected_forwards
-from almakit.runs.progress import Lines, Notebook, Progress, Terminal, for_terminal, shown
+from almakit.runs.progress import Lines, Progress, shown
 
 MODEL = RowWise((1, 4, 4)).eval()
 X = torch.rand(12, 1, 4, 4, generator=torch.Generator().manual_seed(0))
@@ -99,7 +99,7 @@ def test_lines_tell_of_a_long_chunk() -> None:
 def test_a_bar_moves_inside_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     stream = io.StringIO()
-    bar = Terminal(stream, pause=0.0)
+    bar = Lines(stream, pause=0.0, bar=True)
     bar.begin("stage", 0, 64)
     bar.inside(50, 100, 64)
     bar.note("a sentence")
@@ -110,26 +110,10 @@ def test_a_bar_moves_inside_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sentence == "a sentence" and last.startswith("[####################] stage: 64/64")
 
 
-def test_a_notebook_has_one_line_for_each_stage(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown_texts: list[str] = []
-
-    class Handle:
-        def update(self, text: object) -> None:
-            shown_texts[-1] = repr(text)
-
-    def display(text: object, display_id: bool = False) -> Handle | None:
-        shown_texts.append(repr(text))
-        return Handle() if display_id else None
-
-    almakit.evaluate(MODEL, (X, LABELS), "ddn(steps=7)", batch_size=8, progress=Notebook(display, pause=0.0))
-    stages = [text for text in shown_texts if "images" in text and "12/12" in text]
-    assert len(stages) == 1 and "ddn(steps=7): 12/12 images" in stages[-1] and "'" not in stages[-1]
+def test_a_notebook_has_a_bar_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ipykernel", types.ModuleType("ipykernel"))
-    inside = types.ModuleType("IPython.display")
-    inside.display = display  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "IPython", types.ModuleType("IPython"))
-    monkeypatch.setitem(sys.modules, "IPython.display", inside)
-    assert isinstance(for_terminal(), Notebook) and isinstance(shown(True), Notebook)
+    found = shown(True)
+    assert isinstance(found, Lines) and found.bar
     assert type(shown(False)) is Progress and type(shown(None)) is Progress
 
 

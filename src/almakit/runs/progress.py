@@ -7,7 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, TextIO
+from typing import TextIO
 
 from ..errors import BadInput
 from ..streams import Lasting
@@ -36,20 +36,20 @@ class Progress:
 
 
 class Lines(Progress):
-    """Plain lines, at most one every ``pause`` seconds. A stream that can no longer be written to is ignored."""
+    """Plain lines, or with ``bar`` one line that is rewritten in place, at most one every ``pause`` seconds. A stream
+    that can no longer be written to is ignored."""
 
-    def __init__(self, stream: TextIO | None = None, pause: float = 5.0):
-        self.stream, self.pause = Lasting(stream or sys.stderr), pause
+    def __init__(self, stream: TextIO | None = None, pause: float = 5.0, bar: bool = False):
+        self.stream, self.pause, self.bar = Lasting(stream or sys.stderr), pause, bar
         self.what, self.unit, self.done, self.total, self.before = "", "images", 0, 0, 0
         self.began = self.shown = 0.0
+        self.width = 0  # length of the line that is shown
 
     def note(self, sentence: str) -> None:
-        self.stream.write(f"{sentence}\n")
+        clear = f"\r{' ' * self.width}\r" if self.width else ""
+        self.width = 0
+        self.stream.write(f"{clear}{sentence}\n")
         self.stream.flush()
-
-    def line(self, text: str, share: float) -> None:
-        """Show the progress of a stage; ``share`` of it is done."""
-        self.note(text)
 
     def begin(self, what: str, done: int, total: int, unit: str = "images") -> None:
         self.what, self.unit, self.done, self.before, self.total = what, unit, done, done, total
@@ -64,6 +64,11 @@ class Lines(Progress):
         known = f" of about {of}" if of and forwards <= of else ""
         self._show(self.done + share * count, f"forward {forwards:.0f}{known} of the next {count}")
 
+    def end(self) -> None:
+        if self.width:
+            self.width = 0
+            self.note("")
+
     def _show(self, reached: float, detail: str, now: bool = False) -> None:
         """Show that ``reached`` units are done."""
         moment = time.monotonic()
@@ -73,70 +78,21 @@ class Lines(Progress):
         rate = (reached - self.before) / max(moment - self.began, 1e-9)
         left = f", {duration((self.total - reached) / rate)} left" if reached < self.total and rate > 0 else ""
         position = f"{self.what}: {self.done}/{self.total} {self.unit}, {rate:.3g} {self.unit}/s{left}"
-        self.line("; ".join(filter(None, [position, detail])), reached / max(self.total, 1))
-
-
-class Terminal(Lines):
-    """One line with a bar for each stage, rewritten in place."""
-
-    def __init__(self, stream: TextIO | None = None, pause: float = 0.1):
-        super().__init__(stream, pause)
-        self.width = 0  # length of the line that is shown
-
-    def line(self, text: str, share: float) -> None:
-        full = round(WIDTH * share)
+        text = "; ".join(filter(None, [position, detail]))
+        if not self.bar:
+            self.note(text)
+            return
+        full = round(WIDTH * reached / max(self.total, 1))
         text = f"[{'#' * full}{'-' * (WIDTH - full)}] {text}"[: shutil.get_terminal_size().columns - 1]
         self.stream.write(f"\r{text.ljust(self.width)}")
         self.stream.flush()
         self.width = len(text)
 
-    def note(self, sentence: str) -> None:
-        if self.width:
-            self.stream.write(f"\r{' ' * self.width}\r")
-        self.width = 0
-        super().note(sentence)
-
-    def end(self) -> None:
-        if self.width:
-            self.width = 0
-            super().note("")
-
-
-class Notebook(Lines):
-    """One changing line for each stage; ``display`` is IPython's function of that name."""
-
-    def __init__(self, display: Any, pause: float = 0.5):
-        super().__init__(pause=pause)
-        self.display, self.handle = display, None
-
-    def begin(self, what: str, done: int, total: int, unit: str = "images") -> None:
-        super().begin(what, done, total, unit)
-        self.handle = self.display(_Unquoted(f"{what}: {done}/{total} {unit}"), display_id=True)
-
-    def note(self, sentence: str) -> None:
-        self.display(_Unquoted(sentence))
-
-    def line(self, text: str, share: float) -> None:
-        if self.handle is not None:
-            self.handle.update(_Unquoted(text))
-
-
-class _Unquoted(str):
-    """A text that a notebook displays without quotes."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return str(self)
-
 
 def for_terminal() -> Progress:
-    """A changing line in a notebook and on a terminal, plain lines otherwise."""
-    if "ipykernel" in sys.modules:
-        from IPython.display import display
-
-        return Notebook(display)
-    return Terminal() if Lasting(sys.stderr).isatty() else Lines()
+    """A changing line on a terminal and in a notebook, plain lines otherwise."""
+    bar = "ipykernel" in sys.modules or Lasting(sys.stderr).isatty()
+    return Lines(pause=0.1 if bar else 5.0, bar=bar)
 
 
 def shown(progress: bool | Progress | None) -> Progress:
