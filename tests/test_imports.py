@@ -282,7 +282,6 @@ LAZY = {
 # Libraries that need not be there, or that cost more than the function that wants them; what installs them is an extra
 # of pyproject.toml.
 OPTIONAL = {
-    "IPython",
     "PIL",
     "datasets",
     "highspy",

@@ -1,4 +1,4 @@
-"""Attacks of foolbox, torchattacks, adv-lib, ART and AutoAttack beside ours in one run, and ours driven by three of
+"""Attacks of foolbox, torchattacks, adv-lib, ART and AutoAttack beside ours in one run, and ours driven by two of
 those libraries.
 
     python -m benchmarks libraries bridges   100 MNIST images, 8 minutes of one core; the table, and the run
@@ -7,8 +7,8 @@ those libraries.
 
 Four things are shown. The table comes from one `almakit run` and its report. The passes an attack is charged are what
 hooks on the model count, and what it finds behind our judge is nowhere worse than what the library returns by itself,
-both on the first 20 images. And ALMA driven through foolbox's, torchattacks', ART's and adv-lib's own calls must give
-the very numbers of ``ALMA(...)``. Whatever does not hold makes the exit code 1.
+both on the first 20 images. And ALMA driven through foolbox's and adv-lib's own calls must give the very numbers of
+``ALMA(...)``. Whatever does not hold makes the exit code 1.
 
 All libraries together need an environment of their own (their pins do not agree), with ``src`` and ``tests`` on
 PYTHONPATH and ALMAKIT_DATA set:
@@ -151,41 +151,24 @@ def counts_differ(model: nn.Module, x: Tensor, labels: Tensor) -> list[str]:
 def harnesses_differ(model: nn.Module, x: Tensor, labels: Tensor) -> list[str]:
     """Libraries through which ALMA does not give what ``ALMA(...)`` gives."""
     import foolbox
-    from art.estimators.classification import PyTorchClassifier
 
-    from almakit.bridges.art import ARTAttack
     from almakit.bridges.attackbench import as_function
     from almakit.bridges.foolbox import FoolboxAttack
-    from almakit.bridges.torchattacks import TorchattacksAttack
 
     ours, targets = ALMA(distance="l2", steps=100), (labels + 1) % 10
     plain, aimed = ours(model, x, labels), ours(model, x, labels, targets)
-    classifier = PyTorchClassifier(
-        model=model, loss=nn.CrossEntropyLoss(), input_shape=(1, 28, 28), nb_classes=10, clip_values=(0, 1)
-    )
     wrapped = foolbox.PyTorchModel(model, bounds=(0, 1))
     _, images, wrong = FoolboxAttack(ours)(wrapped, x, labels, epsilons=None)
-    found = {
-        "foolbox": images,
-        "torchattacks": TorchattacksAttack(model, ours)(x, labels),
-        "ART": torch.from_numpy(ARTAttack(classifier, ours).generate(x.numpy(), labels.numpy())),
-        "adv-lib's call": as_function(ours)(model, x, labels),
-    }
-    towards = TorchattacksAttack(model, ours)
-    towards.set_mode_targeted_by_function(lambda _, classes: (classes + 1) % 10, quiet=True)
+    found = {"foolbox": images, "adv-lib's call": as_function(ours)(model, x, labels)}
     targeted = {
-        "torchattacks": towards(x, labels),
-        "adv-lib's call": as_function(ours)(model=model, inputs=x, labels=labels, targeted=True, targets=targets),
+        "adv-lib's call": as_function(ours)(model=model, inputs=x, labels=labels, targeted=True, targets=targets)
     }
     failed = [name for name, got in found.items() if not torch.equal(got, plain.adversarials)]
     failed += [f"{name}, targeted" for name, got in targeted.items() if not torch.equal(got, aimed.adversarials)]
-    # foolbox and ART give the targets alone, so that the constraint is scaled by another class than the label where the
-    # model is wrong.
+    # foolbox gives the targets alone, so that the constraint is scaled by another class than the label where the model
+    # is wrong.
     criterion = foolbox.criteria.TargetedMisclassification(targets)
-    also = {
-        "foolbox": FoolboxAttack(ours)(wrapped, x, criterion, epsilons=None)[1],
-        "ART": torch.from_numpy(ARTAttack(classifier, ours, targeted=True).generate(x.numpy(), targets.numpy())),
-    }
+    also = {"foolbox": FoolboxAttack(ours)(wrapped, x, criterion, epsilons=None)[1]}
     right = model(x).argmax(1) == labels
     failed += [
         f"{name}, targeted" for name, got in also.items() if not torch.equal(got[right], aimed.adversarials[right])

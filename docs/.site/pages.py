@@ -49,7 +49,7 @@ API: dict[str, tuple[str, list[str]]] = {
     "bridges": (
         "Other libraries",
         [
-            *("bridges.foolbox.FoolboxAttack", "bridges.torchattacks.TorchattacksAttack", "bridges.art.ARTAttack"),
+            "bridges.foolbox.FoolboxAttack",
             "bridges.attackbench.as_function",
         ],
     ),

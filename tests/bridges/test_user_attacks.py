@@ -79,9 +79,6 @@ def test_several_candidates_of_an_image_are_all_charged_to_it() -> None:
     model, x, labels = problem(batch=12)
     # The clean pass, three copies, and where the copy returned was not wrong it may be judged once more.
     assert set(attack("several_of_each")(model, x, labels).forwards.tolist()) <= {4, 5}
-    # Equal images share what is queried.
-    result = attack("several_of_each")(model, torch.cat([x[:3], x[:1]]), torch.cat([labels[:3], labels[:1]]))
-    assert abs(int(result.forwards[0] - result.forwards[3])) <= 1
     # As many rows as images may still be copies of one.
     x, labels = x[:6], labels[:6]
 

@@ -14,7 +14,6 @@ from torch import Tensor
 import almakit
 from almakit.core import best_of
 from almakit.distances.base import Bound, Distance
-from almakit.runs.checks import seconds_per_image
 
 MODEL = RowWise((1, 12, 12)).eval()
 X = torch.rand(6, 1, 12, 12, generator=torch.Generator().manual_seed(0))
@@ -108,30 +107,3 @@ def test_a_run_stores_sums_and_shows_them(tmp_path: Path) -> None:
     assert run.result("alma(distance=ssim, steps=10)").distance_gradients.tolist() == [8] * 6  # type: ignore[union-attr]
     first, second = str(run.table()).split("\nl2")
     assert "gradients" in first and "gradients" not in second
-
-
-SLOW = """
-import time
-import torch
-
-class Sleeping(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, value):
-        return value.clone()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        time.sleep(0.02)
-        return gradient
-
-def slow(x, y):
-    return Sleeping.apply((y - x).square().flatten(1).sum(1))
-"""
-
-
-def test_the_estimate_of_a_run_counts_the_gradients_of_a_slow_distance() -> None:
-    scope: dict[str, Any] = {}
-    exec(SLOW, scope)
-    attack = almakit.SoftWalk(distance=scope["slow"], steps=100)
-    estimate = seconds_per_image(attack, MODEL, X, 100) * len(X)
-    assert estimate > 0.9 * 0.02 * 392, "each gradient sleeps for 20 ms"

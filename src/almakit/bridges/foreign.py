@@ -35,11 +35,6 @@ ALWAYS = ("steps", "num_steps", "n_iter", "max_iter", "norm", "eps")
 NORMS = ("l0", "l1", "l2", "linf")
 
 
-def library(module: str, install: str) -> Any:
-    """The module, or an ``Unavailable`` with the command that installs it."""
-    return optional(module, f"{module.split('.')[0]} is not installed: {install}.", install)
-
-
 @dataclass(frozen=True)
 class Foreign(Attack):
     """An attack of another library, or a user's function, run behind the ``Problem``: queries are counted and capped,
@@ -60,8 +55,9 @@ class Foreign(Attack):
 
     library: ClassVar[str] = ""
     package: ClassVar[str] = ""  # the name of the installed distribution
-    module: ClassVar[Any] = None  # the module that holds the library's attacks
-    kind: ClassVar[Any] = None  # the type of the attacks in it, or their base class
+    install: ClassVar[str] = ""  # the command that installs it
+    module: ClassVar[str] = ""  # the module that holds the library's attacks
+    kind: ClassVar[str] = ""  # module:name of the type of the attacks in it, or of their base class
     minimises: ClassVar[Mapping[str, str]] = {}  # distance -> attacks, if no setting determines it
     gradient_free: ClassVar[str] = ""  # endings of the names of attacks without gradients
     not_settings: ClassVar[str] = "self model inputs labels x y images targeted targets callback"
@@ -86,12 +82,19 @@ class Foreign(Attack):
     def target(self) -> Callable[..., Any]:
         """The library's class or function of this name."""
 
-        def is_attack(value: Any) -> bool:
-            return isinstance(value, self.kind) or (inspect.isclass(value) and issubclass(value, self.kind))
+        module, _, name = self.kind.partition(":")
+        kind = getattr(self.load(module), name)
 
-        known = {name: value for name, value in vars(self.module).items() if is_attack(value)}
+        def is_attack(value: Any) -> bool:
+            return isinstance(value, kind) or (inspect.isclass(value) and issubclass(value, kind))
+
+        known = {name: value for name, value in vars(self.load(self.module)).items() if is_attack(value)}
         found: Callable[..., Any] = self.named(known)
         return found
+
+    def load(self, module: str) -> Any:
+        """A module of the library, or an ``Unavailable`` with the command that installs it."""
+        return optional(module, f"{module.split('.')[0]} is not installed: {self.install}.", self.install)
 
     def perturb(self, model: CountedModel, x: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
         """The library's adversarial images for ``x`` (G, ...) with ``labels`` (G,) and optionally ``targets`` (G,)."""
@@ -299,8 +302,6 @@ class CountedModel(nn.Module):
         super().__init__()
         self.problem, self.rows = problem, rows
         self.x = problem.x[rows]
-        _, group, sizes = torch.unique(self.x.flatten(1), dim=0, return_inverse=True, return_counts=True)
-        self.duplicates = [(group == number).nonzero().flatten() for number in (sizes > 1).nonzero().flatten()]
         self.last = self.x.clone()  # the last queried point of each image, which attacks often return
         self.queries, self.refused = 0, False
         self.failure: BaseException | None = None
@@ -388,19 +389,11 @@ class CountedModel(nn.Module):
         squares = (points.square().sum(1, keepdim=True) + clean.square().sum(1) - 2 * points @ clean.T).clamp_min(0)
         smallest, nearest = squares.min(1)
         if len(candidate) != count:
-            return self._among_duplicates(nearest)
+            return nearest
         own = smallest * 4 >= squares.diagonal()
         # Distances that differ by less than the rounding of these products do not change the match.
         own |= squares.diagonal() <= 1e-5 * clean.square().sum(1).clamp_min(1)
         return None if bool(own.all()) else torch.where(own, torch.arange(count, device=own.device), nearest)
-
-    def _among_duplicates(self, nearest: Tensor) -> Tensor:
-        """``nearest`` (R,) with the candidates of equal images assigned to them in turn."""
-        spread = nearest.clone()
-        for group in self.duplicates:
-            places = torch.isin(nearest, group).nonzero().flatten()
-            spread[places] = group[torch.arange(len(places), device=group.device) % len(group)]
-        return spread
 
 
 class _Differentiable(torch.autograd.Function):

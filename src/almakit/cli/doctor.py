@@ -51,16 +51,13 @@ def main(args: argparse.Namespace) -> int:
         # A misclassified clean image takes no time; in segmentation every image is attacked.
         right = 1.0 if subject.maps or report.clean_accuracy is None else report.clean_accuracy
         attacked = round(len(dataset) * right)
-        bare = subject.maps or job.surrogate is not None  # then only the model passes are counted
         for attack in attacks:
             if (queries := expected_forwards(attack)) is None:
                 continue
-            each = queries * one_pass
-            if not bare:
-                each = checks.seconds_per_image(attack, subject.model, sample.x.to(subject.device), queries)
             print(
-                f"{attack_text.text_of(attack)}: about {duration(each * attacked)} for {attacked} of {len(dataset)} "
-                f"images at the time of {each / queries / one_pass:.2g} passes for each of {queries} queries"
+                f"{attack_text.text_of(attack)}: {queries} passes per image, about "
+                f"{duration(queries * one_pass * attacked)} for {attacked} of {len(dataset)} images besides the "
+                "attack's own arithmetic"
             )
     for finding in findings:
         print(f"{finding.severity}: {finding.name}: {finding.sentence} {finding.way_out}")
