@@ -281,18 +281,7 @@ LAZY = {
 }
 # Libraries that need not be there, or that cost more than the function that wants them; what installs them is an extra
 # of pyproject.toml.
-OPTIONAL = {
-    "PIL",
-    "datasets",
-    "highspy",
-    "jinja2",
-    "matplotlib",
-    "onnx",
-    "pandas",
-    "pyarrow",
-    "ray",
-    "shtab",
-}
+OPTIONAL = {"PIL", "datasets", "highspy", "jinja2", "matplotlib", "onnx", "pandas", "pyarrow", "ray", "shtab"}
 COSTLY = {
     ("registry", "importlib"): "importlib.metadata takes longer than all of import almakit",
     ("errors", "difflib"): "importing almakit loads at most 40 modules",
