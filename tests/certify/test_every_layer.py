@@ -52,15 +52,14 @@ LAYERS = {
     "max-pool": lambda: nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(3, 3, 2), nn.ReLU()),
     "max-first": lambda: nn.Sequential(nn.Conv2d(2, 3, 3), nn.MaxPool2d(3, 2, 1), nn.Conv2d(3, 2, 2), nn.ReLU()),
     "mean-pool": lambda: nn.Sequential(
-        nn.Conv2d(2, 3, 3), nn.ReLU(), nn.AvgPool2d(2), nn.AdaptiveAvgPool2d(2), nn.Tanh()
+        nn.Conv2d(2, 3, 3), nn.ReLU(), nn.AvgPool2d(2), nn.AdaptiveAvgPool2d(2), nn.ReLU()
     ),
-    "sigmoid": lambda: nn.Sequential(nn.Conv2d(2, 3, 3), nn.Sigmoid(), nn.Conv2d(3, 2, 3), nn.Tanh()),
     "residual": lambda: nn.Sequential(nn.Conv2d(2, 2, 3, 1, 1), Residual(), nn.ReLU()),
     "odd": lambda: nn.Sequential(nn.Conv2d(2, 2, 3), Odd(), nn.ReLU()),
     "dense": lambda: nn.Sequential(
         nn.Flatten(), nn.Linear(128, 6), nn.ReLU(), nn.Dropout(), nn.Linear(6, 6, bias=False), nn.ReLU()
     ),
-    "two-linear": lambda: nn.Sequential(nn.Conv2d(2, 3, 3), nn.Conv2d(3, 3, 3), nn.Flatten(), nn.Tanh()),
+    "two-linear": lambda: nn.Sequential(nn.Conv2d(2, 3, 3), nn.Conv2d(3, 3, 3), nn.Flatten(), nn.ReLU()),
 }
 
 

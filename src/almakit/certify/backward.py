@@ -253,7 +253,7 @@ def _optimised(
         for index, step in enumerate(graph.steps)
         if isinstance(step.layer, Relu) and index in known.relaxed
     }
-    fixed = {index: known.relaxed[index].below[0][images] for index in unstable}  # type: ignore[union-attr]
+    fixed = {index: known.relaxed[index].below[images] for index in unstable}  # type: ignore[union-attr]
     best = torch.full((len(images),), -torch.inf, dtype=torch.float64, device=images.device)
     free = {index: slope.clone().requires_grad_(True) for index, slope in fixed.items() if bool(unstable[index].any())}
     if not free:

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from ..core.oracle import Function, borrowed
 from ..errors import BadModel
 from .affine import Affine, Scale
-from .nonlinear import MaxPool, Relu, Squash
+from .nonlinear import MaxPool, Relu
 from .reading import READERS, Unreadable, constant, lossy_type, same
 
 BATCH = 5
 """Batch size with which a network is exported: a number that few layers have as a size."""
-Layer = Affine | Relu | Squash | MaxPool
+Layer = Affine | Relu | MaxPool
 
 
 @dataclass(frozen=True)
@@ -246,10 +246,7 @@ def _refused(name: str, what: str) -> BadModel:
             f"{name} has a {what}, and bounds are those of differences of logits, which are linear in them: give the "
             "model without it."
         )
-    kinds = (
-        "convolutions, linear layers, ReLU, sigmoid, tanh, pooling, sums, reshapes and, when it is not being "
-        "trained, batch norm"
-    )
+    kinds = "convolutions, linear layers, ReLU, pooling, sums, reshapes and, when it is not being trained, batch norm"
     return BadModel(
         f"{name} has a step {what}, which almakit has no bounds for; certificates need networks of {kinds}. Attacks "
         "work on any model."

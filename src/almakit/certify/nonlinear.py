@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .intervals import UNIT, Interval
+from .intervals import Interval
 
 Beside = Callable[[Tensor], Tensor]
 """Selects, for rows (P, ...), the values (B, ...) of each row's image."""
@@ -17,11 +17,11 @@ Beside = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Lines:
-    """y >= below[0] x + below[1] and y <= above[0] x + above[1], entry by entry (B, ...); an offset that is zero
-    everywhere is None."""
+    """below x <= y <= above x + offset, entry by entry (B, ...)."""
 
-    below: tuple[Tensor, Tensor | None]
-    above: tuple[Tensor, Tensor | None]
+    below: Tensor
+    above: Tensor
+    offset: Tensor
 
     def back(self, rows: Tensor, beside: Beside, slopes: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Propagate rows a (P, ...) of the outputs to rows of the inputs and a constant (P,).
@@ -29,12 +29,8 @@ class Lines:
         ``slopes`` (P, ...): other slopes of the lines below.
         """
         up, down = rows.clamp_min(0), rows.clamp_max(0)
-        below = beside(self.below[0]) if slopes is None else slopes
-        added = rows.new_zeros(len(rows))
-        for part, offset in ((up, self.below[1]), (down, self.above[1])):
-            if offset is not None:
-                added = added + (part * beside(offset)).flatten(1).sum(1)
-        return up * below + down * beside(self.above[0]), added
+        below = beside(self.below) if slopes is None else slopes
+        return up * below + down * beside(self.above), (down * beside(self.offset)).flatten(1).sum(1)
 
 
 class Relu:
@@ -58,70 +54,8 @@ class Relu:
         gap = torch.where(unstable, upper - lower, 1.0)
         on = (lower >= 0).to(lower.dtype)
         chord = torch.where(unstable, upper / gap, on)
-        return Lines(
-            (torch.where(unstable, (upper > -lower).to(lower.dtype), on), None),
-            (chord, torch.where(unstable, -lower * chord, 0.0)),
-        )
-
-
-@dataclass(frozen=True)
-class Squash:
-    """tanh (``half`` False) or sigmoid(x) = (1 + tanh(x / 2)) / 2 (``half`` True)."""
-
-    half: bool
-
-    def value(self, before: Tensor) -> Tensor:
-        return before.sigmoid() if self.half else before.tanh()
-
-    def interval(self, before: Interval) -> Interval:
-        return Interval(self.value(before.lower) - 8 * UNIT, self.value(before.upper) + 8 * UNIT)
-
-    def open(self, before: Interval) -> Tensor:
-        return before.upper > before.lower
-
-    def relax(self, before: Interval) -> Lines:
-        lower, upper = (before.lower / 2, before.upper / 2) if self.half else (before.lower, before.upper)
-        slope, offset = _above_tanh(lower, upper)
-        # tanh is odd: below it lies the mirrored line of the mirrored interval.
-        under, deep = _above_tanh(-upper, -lower)
-        if self.half:
-            return Lines((under / 4, (1 - deep) / 2), (slope / 4, (1 + offset) / 2))
-        return Lines((under, -deep), (slope, offset))
-
-
-def _above_tanh(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
-    """A line (slope, offset) above tanh on [lower, upper]: the chord left of zero, a tangent right of it, in between
-    whichever holds.
-
-    A tangent at d >= 0 is above tanh on [0, u] because tanh is concave there, and on [l, 0], where it is convex, if it
-    is above at l.
-    The touching point rises until that holds; where it would pass u, the chord holds (tanh - chord is then rising up to
-    u).
-    """
-
-    def over(point: Tensor) -> Tensor:
-        value = point.tanh()
-        return value + (1 - value.square()) * (lower - point) - lower.tanh()
-
-    near, far = lower.clamp_min(0), upper.clamp_min(0)
-    for _ in range(40):
-        middle = (near + far) / 2
-        holds = over(middle) >= 0
-        near, far = torch.where(holds, near, middle), torch.where(holds, middle, far)
-    point = torch.maximum(far, ((lower + upper) / 2).clamp_min(0)).clamp(max=upper.clamp_min(0))
-    tangent = (upper > 0) & (over(upper.clamp_min(0)) >= 0)
-    at = point.tanh()
-    slope = 1 - at.square()
-    gap = upper - lower
-    straight = torch.minimum(1 - lower.tanh().square(), 1 - upper.tanh().square())
-    narrow = gap < 1e-6
-    chord = torch.where(narrow, straight, (upper.tanh() - lower.tanh()) / torch.where(narrow, 1.0, gap))
-    # Through u with the smallest slope of the interval a line is above it too; the chord needs both ends.
-    end = torch.where(
-        narrow, upper.tanh() - chord * upper, torch.maximum(upper.tanh() - chord * upper, lower.tanh() - chord * lower)
-    )
-    size = 1 + torch.maximum(lower.abs(), upper.abs())
-    return torch.where(tangent, slope, chord), torch.where(tangent, at - slope * point, end) + 16 * UNIT * size
+        below = torch.where(unstable, (upper > -lower).to(lower.dtype), on)
+        return Lines(below, chord, torch.where(unstable, -lower * chord, 0.0))
 
 
 @dataclass(frozen=True)

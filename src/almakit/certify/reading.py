@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .affine import Combined, Positive, Scale, Weighted
 from .intervals import UNIT
-from .nonlinear import MaxPool, Relu, Squash
+from .nonlinear import MaxPool, Relu
 
 Known = dict[Any, Any]
 Read = tuple[Any, list[Any]]
@@ -270,10 +270,6 @@ def _largest(node: Any, known: Known, shape: tuple[int, ...], outward: bool) -> 
     return MaxPool(kernel, _pair(stride) if stride else kernel, padding, dilation), [node.args[0]]
 
 
-def _activation(layer: Any) -> Callable[..., Read]:
-    return lambda node, known, shape, outward: (layer, [node.args[0]])
-
-
 READERS: dict[str, Callable[..., Read]] = {
     "linear": _linear,
     **dict.fromkeys(("mm", "matmul", "addmm"), _matrix),
@@ -305,7 +301,5 @@ READERS: dict[str, Callable[..., Read]] = {
     ),
     "cat": _together,
     **dict.fromkeys(("max_pool2d", "max_pool2d_with_indices"), _largest),
-    "relu": _activation(Relu()),
-    "tanh": _activation(Squash(False)),
-    "sigmoid": _activation(Squash(True)),
+    "relu": lambda node, known, shape, outward: (Relu(), [node.args[0]]),
 }

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .affine import Combined, Scale, Weighted
 from .graph import Graph
-from .nonlinear import Choice, Lines, MaxPool, Relu, Squash
+from .nonlinear import Choice, Lines, MaxPool, Relu
 
 
 @dataclass(frozen=True)
@@ -118,9 +118,7 @@ def propagate_in_windows(
 def _local(layer: object) -> bool:
     if isinstance(layer, Scale):
         return all(part.ndim == 4 and part.shape[2:] == (1, 1) for part in (layer.factor, layer.shift))
-    return isinstance(layer, (Combined, Relu, Squash, MaxPool)) or (
-        isinstance(layer, Weighted) and layer.where is not None
-    )
+    return isinstance(layer, (Combined, Relu, MaxPool)) or (isinstance(layer, Weighted) and layer.where is not None)
 
 
 def _back(
