@@ -43,19 +43,17 @@ class Interval:
 
 @dataclass(frozen=True)
 class Ball:
-    """The images within ``radius`` (B,) of ``x`` (B, C, H, W) in l1, l2 or linf that lie inside the box [low, high]."""
+    """The images within ``radius`` (B,) of ``x`` (B, C, H, W) in l1, l2 or linf that lie in [0, 1]."""
 
     x: Tensor
     radius: Tensor
     norm: str = "linf"
-    low: float = 0.0
-    high: float = 1.0
 
     @property
     def interval(self) -> Interval:
         """Each pixel's interval."""
         reach = self.radius.reshape(-1, *(1 for _ in self.x.shape[1:]))
-        return Interval((self.x - reach).clamp(self.low, self.high), (self.x + reach).clamp(self.low, self.high))
+        return Interval((self.x - reach).clamp(0, 1), (self.x + reach).clamp(0, 1))
 
     def lower_bound(self, rows: Tensor, images: Tensor) -> Tensor:
         """(P,) a lower bound of a.x' over the ball of image ``images[p]``, for each row a of ``rows`` (P, pixels).
@@ -85,7 +83,7 @@ class Ball:
         if self.norm == "l1":
             most = radius * rows.abs().amax(1)
             return most, most
-        above, below = (self.x < self.high).flatten(1).to(rows.dtype), (self.x > self.low).flatten(1).to(rows.dtype)
+        above, below = (self.x < 1).flatten(1).to(rows.dtype), (self.x > 0).flatten(1).to(rows.dtype)
         positive, negative = rows.clamp_min(0).square().T, rows.clamp_max(0).square().T
         return radius * (below @ positive + above @ negative).sqrt(), radius * (
             above @ positive + below @ negative

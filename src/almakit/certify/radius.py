@@ -33,8 +33,6 @@ class Certifier:
     model: nn.Module | Callable[[Tensor], Tensor]
     norm: str
     method: str
-    low: float = 0.0
-    high: float = 1.0
 
     def own_rounding(self, x: Tensor) -> Tensor:
         """(B,) the amount by which the margins of images ``x`` must exceed zero: ``OWN_ROUNDING`` of the largest logit,
@@ -63,7 +61,7 @@ class Certifier:
         images."""
         with torch.no_grad():
             x = x.to(torch.float64)
-            ball = Ball(x, radius * (1 + 1e-12), self.norm, self.low, self.high)
+            ball = Ball(x, radius * (1 + 1e-12), self.norm)
             known = bounds(self.graph, ball, self.method != "ibp")
             found = margins(self.graph, known, labels, self.method)
             others = torch.ones_like(found, dtype=torch.bool).scatter(1, labels[:, None], False)
@@ -71,7 +69,7 @@ class Certifier:
 
     def radii(self, x: Tensor, labels: Tensor, guess: Tensor | None = None, tolerance: float = 1e-3) -> Tensor:
         """(B,) see ``certified_radius``."""
-        reach = torch.maximum(x - self.low, self.high - x).double().flatten(1)
+        reach = torch.maximum(x, 1 - x).double().flatten(1)
         # A ball of this radius contains the box.
         limit = torch.linalg.vector_norm(reach, NORMS[self.norm], dim=1) * (1 + 1e-9)
         start = limit * 1e-3 if guess is None else guess.double().clamp(limit * 1e-6, limit)
