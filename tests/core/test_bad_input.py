@@ -59,7 +59,7 @@ BEFORE_THE_MODEL: dict[str, tuple[dict[str, Any], str]] = {
     "one-hot labels": ({"labels": torch.eye(3)}, r"or .argmax\(1\) for one-hot rows"),
     "boolean labels": ({"labels": LABELS.bool()}, "labels are torch.bool; they must be integer"),
     "too few labels": ({"labels": LABELS[:2]}, r"labels have shape \(2,\); for 3 images they must have shape \(3,\)"),
-    "labels of a wrong kind": ({"labels": "abc"}, "labels must be a tensor of 3 class indices, not str"),
+    "labels of a wrong kind": ({"labels": "abc"}, "labels must be a tensor with a row for each image, not a str"),
     "negative label": (
         {"labels": torch.tensor([0, -1, 2])},
         "label -1 of image 1 is not a class; classes are counted from 0",
@@ -303,10 +303,9 @@ def test_a_model_that_fails_on_one_image_or_on_channels_last_is_explained() -> N
             raise ValueError("expected more than 1 value per channel")
         return model(x)
 
-    with pytest.raises(BadModel, match=r"batch of one image \(ValueError: expected more .*\), and not on two"):
-        almakit.attack(two, x, LABELS)
-    with pytest.raises(ValueError, match="expected more"):
-        almakit.attack(two, x[:1], LABELS[:1])
+    for count, options in ((3, {}), (3, {"batch_size": 1}), (1, {})):
+        with pytest.raises(BadModel, match=r"batch of one image \(ValueError: expected .*\), and not on two.*: let"):
+            almakit.attack(two, x[:count], LABELS[:count], **options)  # type: ignore[arg-type]
     with pytest.raises(RuntimeError, match="to have 3 channels"):
         almakit.attack(model, x[:, :2], LABELS)
 

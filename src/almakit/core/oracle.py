@@ -336,14 +336,15 @@ def _explain_failure(oracle: Oracle, x: Tensor, error: Exception) -> None:
             f"the model fails on images of shape {tuple(x.shape)}, whose channels are last ({why}); give "
             "x.permute(0, 3, 1, 2)."
         ) from error
-    if out_of_memory(error) or len(x) < 2:
+    if out_of_memory(error):
         return
     try:
-        oracle(x[:2])
+        oracle(torch.cat([x, x])[:2])
     except Exception:
         return  # it fails on any batch, so the original error explains why
     raise BadModel(
-        f"the model fails on a batch of one image ({why}), and not on two; it must take batches of any size."
+        f"the model fails on a batch of one image ({why}), and not on two; it must take batches of any size: let batch "
+        "norm use its running statistics, and do not squeeze the batch dimension away."
     ) from error
 
 

@@ -54,7 +54,7 @@ def goal_of(count: int, labels: object, targets: object, goal: object, confidenc
     return bound
 
 
-def rows_of(values: object, what: str, count: int, shape: str = "...") -> Tensor:
+def rows_of(values: object, what: str, count: int, inner: str = " ...") -> Tensor:
     """Labels or targets as a tensor (B, ...) with a row for each of ``count`` images."""
     try:
         found = torch.as_tensor(values)
@@ -62,14 +62,14 @@ def rows_of(values: object, what: str, count: int, shape: str = "...") -> Tensor
         raise BadInput(f"{what} must be a tensor with a row for each image, not a {type(values).__name__}.") from None
     if not found.ndim or len(found) != count:
         raise BadInput(
-            f"{what} have shape {tuple(found.shape)}; for {count} images they must have shape ({count}, {shape})."
+            f"{what} have shape {tuple(found.shape)}; for {count} images they must have shape ({count},{inner})."
         )
     return found.detach()
 
 
 def class_indices(values: object, what: str, count: int, maps: bool = False) -> Tensor:
     """Labels or targets as int64 (B,), or maps of them (B, H, W)."""
-    found = rows_of(values, what, count, "height, width" if maps else "")
+    found = rows_of(values, what, count, " height, width" if maps else "")
     found = found if found.numel() else found.long()
     if found.is_floating_point() or found.is_complex() or found.dtype == torch.bool:
         raise BadInput(
