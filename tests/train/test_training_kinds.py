@@ -158,7 +158,7 @@ def test_the_commands_mistakes_are_sentences(tmp_path: Path, capsys: pytest.Capt
         assert main(["train", *flags, "--out", str(tmp_path)]) == 2
         assert sentence in capsys.readouterr().err
     assert main(["train", "--list"]) == 0
-    assert "mnist/smallcnn-tiny-ibp: ibp" in capsys.readouterr().out
+    assert 'mnist/smallcnn-tiny-ibp: {"model": "mnist/smallcnn-tiny-ibp", "kind": "ibp"' in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

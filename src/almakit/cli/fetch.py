@@ -36,17 +36,15 @@ def main(args: argparse.Namespace) -> int:
 
 
 def in_megabytes(show: Progress) -> hub.Progress:
-    """A download's progress in bytes, shown in MB; of one whose size is not known, its name."""
-    shown: dict[tuple[str, bool], int] = {}
+    """A download's progress in bytes, shown in MB; nothing if its size is not known."""
+    shown: dict[str, int] = {}
 
     def tell(what: str, done: int, total: int | None) -> None:
-        key = (what, total is None)
-        if key not in shown and total is None:
-            show.note(f"fetching {what}")
-        elif key not in shown:
-            show.begin(f"fetching {what}", 0, (total or 0) // 1_000_000, "MB")
-        if total is not None:
-            show.advance(done // 1_000_000 - shown.get(key, 0))
-        shown[key] = done // 1_000_000
+        if total is None:
+            return
+        if what not in shown:
+            show.begin(f"fetching {what}", 0, total // 1_000_000, "MB")
+        show.advance(done // 1_000_000 - shown.get(what, 0))
+        shown[what] = done // 1_000_000
 
     return tell

@@ -39,7 +39,16 @@ def main(args: argparse.Namespace) -> int:
         first, *columns = LISTED[what]
         rows = [[name, *(_word(facts(what, name)[column], "-") for column in columns)] for name in names]
         left = [place for place, column in enumerate(LISTED[what]) if column not in NUMBERS]
-        print(text_table([first, *columns], rows, left, WIDTH) + _other_forms(what))
+        print(text_table([first, *columns], rows, left, WIDTH))
+        libraries = "/".join(name for name in registry.names("bridges") if name not in ("file", "almakit"))
+        forms = {
+            "attacks": [f"{libraries}:<attack>(...)", "file.py:function(...)", "almakit:standard-v1(distance=...)"],
+            "goals": ["file.py:function, which returns a goal or a function of the outputs"],
+            "models": models.forms(),
+            "data": data.forms(),
+        }.get(what)
+        if forms:
+            print("", _wrapped("other forms: " + ", ".join(forms)), sep="\n")
         return DONE
     if what in registry.BUILT_IN:
         one = registry.canonical(what, one)
@@ -55,16 +64,12 @@ def facts(what: str, name: str) -> dict[str, Any]:
         return {"what it is": data.NAMES[name]}
     if what == "models":
         entry = ZOO[name]
-        shape, measured = (
-            " x ".join(map(str, entry.shape)),
-            f"{entry.accuracy:g} of {entry.images}" if entry.accuracy else None,
-        )
         stated = f"{entry.measured_on}, stated by {entry.stated_by or 'almakit, measured here'}"
         return {
             "data": entry.dataset,
-            "images": f"{shape}, {entry.classes} classes",
-            "clean % of images": measured,
-            "measured": stated if measured else None,
+            "images": f"{' x '.join(map(str, entry.shape))}, {entry.classes} classes",
+            "clean % of images": f"{entry.accuracy:g} of {entry.images}" if entry.accuracy else None,
+            "measured": stated if entry.accuracy else None,
             "weights": "in the package" if entry.shipped else "fetched" if entry.at_hand else "<model>@<file>",
             "whence": entry.whence or entry.via or "almakit fetches them",
             "about": entry.about,
@@ -101,40 +106,23 @@ def facts(what: str, name: str) -> dict[str, Any]:
 
 
 def explained(what: str, name: str) -> str:
-    """The paragraphs of its docstring, all facts, and the settings of an attack."""
+    """The docstring, all facts, and the settings of an attack."""
     known = facts(what, name)
     kind: Any = registry.get(what, name) if what in registry.BUILT_IN else None
-    story = (
-        (inspect.getdoc(kind) or "").split("\n\n") if kind else [known.pop("about", None) or known.pop("what it is")]
-    )
+    story = (inspect.getdoc(kind) or "") if kind else str(known.pop("about", None) or known.pop("what it is"))
+    paragraphs = story.split("\n\n")[: 1 if what == "attacks" else None]
     width = max(map(len, known), default=0)
     lines = [
         textwrap.fill(f"{key.ljust(width)}  {_word(value, '-')}", WIDTH, subsequent_indent=" " * (width + 2))
         for key, value in known.items()
     ]
-    story = story[:1] if what == "attacks" else story
-    parts = [*map(_wrapped, (f"{name}: {story[0]}", *story[1:])), "\n".join(lines)]
+    parts = [*map(_wrapped, (f"{name}: {paragraphs[0]}", *paragraphs[1:])), "\n".join(lines)]
     if what == "attacks":
         from ..attacks.meanings import meaning
 
         rows = [(f.name, _default(f), meaning(kind, f.name)) for f in fields(kind)]
         parts.append(text_table(("setting", "default", "meaning"), rows, range(3), WIDTH))
     return "\n\n".join(filter(None, parts))
-
-
-def _other_forms(what: str) -> str:
-    """Other forms that can replace a name of this kind."""
-    bridges = (f"{name}:<attack>(...)" for name in registry.names("bridges") if name not in ("file", "almakit"))
-    forms = {
-        "attacks": [*bridges, "file.py:function(...)", "almakit:standard-v1(distance=...)"],
-        "goals": ["file.py:function, which returns a goal or a function of the outputs"],
-        "models": models.forms(),
-        "data": data.forms(),
-    }.get(what)
-    note = f"\n\n{_wrapped('other forms: ' + ', '.join(forms))}" if forms else ""
-    if what == "attacks":
-        note = f"\n\nalmakit ls attacks ddn tells all about one: settings, defaults, cost, presets.{note[1:]}"
-    return note
 
 
 def _example(kind: Any, quote: bool = False) -> str:

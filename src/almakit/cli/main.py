@@ -40,14 +40,8 @@ VERBS = {
     "completion": "print a script that completes verbs, flags and names in your shell",
 }
 
-# Settings of attacks that users write as flags, and the correct form.
-ATTACK_SETTINGS = {
-    "steps": "ddn(steps=100)",
-    "distance": "alma(distance=l2)",
-    "loss": "pgd(epsilon=8/255, loss=dlr)",
-    "restarts": "pgd(epsilon=8/255, restarts=5)",
-    "queries": "soft-walk(steps=100)",
-}
+# Settings of attacks that users write as flags.
+ATTACK_SETTINGS = ("steps", "distance", "loss", "restarts", "queries")
 
 
 def overview() -> str:
@@ -149,18 +143,15 @@ def _unknown(verb: str, rest: Sequence[str], parser: argparse.ArgumentParser) ->
         return f"almakit {verb} has no argument {rest[0]!r}; almakit {verb} --help lists all arguments."
     flags = [option for action in parser._actions for option in action.option_strings if option.startswith("--")]
     setting = SYNONYMS.get(flag[2:], flag[2:])
+    hint = (
+        f"did you mean --{setting}?" if f"--{setting}" in flags else suggestion(flag.replace("_", "-"), flags, most=1)
+    )
     if setting == "epsilon" and "--attack" in flags:
-        return (
-            f"almakit {verb} has no flag {flag}: --epsilon linf=8/255 adds robust accuracy at a radius, and an attack "
-            'at one radius takes it in its text, --attack "pgd(epsilon=8/255)".'
-        )
-    if f"--{setting}" in flags:
-        return f"almakit {verb} has no flag {flag}; did you mean --{setting}?"
-    if "--attack" in flags and setting in ATTACK_SETTINGS:
-        example = f'--attack "{ATTACK_SETTINGS[setting]}"'
-        return f"almakit {verb} has no flag {flag}: {setting} is part of an attack's text, {example}."
-    hint = suggestion(flag.replace("_", "-"), flags, most=1)
-    hint = hint if hint.startswith("did") else f"almakit {verb} --help lists all flags."
+        hint = '--epsilon linf=8/255 adds robust accuracy at a radius, --attack "pgd(epsilon=8/255)" attacks at one.'
+    elif "--attack" in flags and setting in ATTACK_SETTINGS:
+        hint = f'{setting} is part of an attack\'s text, --attack "ddn(steps=100)".'
+    elif not hint.startswith("did"):
+        hint = f"almakit {verb} --help lists all flags."
     return f"almakit {verb} has no flag {flag}; {hint}"
 
 

@@ -74,8 +74,7 @@ def main(args: argparse.Namespace) -> int:
 
     if args.list:
         for name, known in train.recipes().items():
-            settings = {key: value for key, value in asdict(known).items() if key not in ("model", "kind")}
-            print(f"{name}: {known.kind}, {json.dumps(settings)}")
+            print(f"{name}: {json.dumps(asdict(known))}")
         return DONE
     if not args.model:
         raise Usage("name a network to train, e.g. almakit train mnist/smallcnn-tiny-ddn, or give --list.")

@@ -72,10 +72,8 @@ def _run(args: argparse.Namespace) -> int:
     print(f"{args.folder}: {sum(row.file is not None for row in run.chunks)} files whole; judged by {opened.name}.\n")
     print(text_table(list(rows[0]), [list(row.values()) for row in rows]))
     print("", *found.sentences(), sep="\n")
-    for v in found:
-        if v.unmeasured:
-            unknown = "its distance is known only to the Python session that ran it"
-            print(f"{v.attack}: {unknown}; {v.unmeasured} values of it were not checked.")
+    for v in (v for v in found if v.unmeasured):
+        print(f"{v.attack}: {v.unmeasured} distances, which only the Python session that ran it has, are not checked.")
     good = found.good and not (differs and not args.model)
     if any(v.confirmed < v.claimed or v.changed or v.misreported for v in found):
         print("Not every success is confirmed: see the columns confirmed, judged otherwise and wrong distance.")
