@@ -38,13 +38,13 @@ def test_difference_is_scaled_to_a_full_swing() -> None:
     assert pictures.difference(original, original)[1] == 0
 
 
-def test_choice_is_bounded_spread_and_shows_failures(tmp_path: Path) -> None:
+def test_choice_is_bounded_and_spread(tmp_path: Path) -> None:
     (subject,) = subjects.load([make_run(tmp_path / "a", 300, (MadeAttack(failing=0.1),), chunk=100)])
     chosen = pictures.choose(subject, 30)
     assert len(chosen) == len(set(chosen)) == 30 and chosen == sorted(chosen)
     rows = subject.columns[0].rows
     found = [rows[place].verified for place in chosen]
-    assert sum(np.isinf(found)) >= 10
+    assert 1 <= sum(np.isinf(found)) <= 6
     everything = sorted(record.verified for record in rows.values() if np.isfinite(record.verified))
     finite = [value for value in found if np.isfinite(value)]
     assert min(finite) == everything[0] and max(finite) > everything[int(0.9 * len(everything))]

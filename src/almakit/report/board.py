@@ -241,17 +241,13 @@ def _certified(subject: Subject, group: Group, radii: Sequence[float]) -> dict[s
 SCRIPTS = ("core", "theme", "board")
 FEW = 12
 """Usual number of images on a model's page, of which a board may have many."""
-PAGE = re.compile(r"models/[a-z0-9-]+\.html")
 
 
 def write_board(
     folders: Sequence[str | Path], out: str | Path, epsilons: Radii = (), images: int = FEW
 ) -> tuple[Board, list[Path]]:
     """Read run folders and write ``index.html``, ``models/*.html`` and ``board.json`` into ``out``. Returns the board
-    and the files.
-
-    Pages of models that only an earlier board in ``out`` had are deleted.
-    """
+    and the files."""
     place = Path(out)
     found = read([folder for folder in folders if Path(folder).resolve() != place.resolve()], epsilons)
     texts = {
@@ -260,22 +256,9 @@ def write_board(
     }
     for subject in (subject for table in found.tables for subject in table.subjects):
         texts[f"models/{page_name(subject)}"] = page.render([subject], images, board="../index.html")
-    before = _pages(place)
     for name, text in texts.items():
         files.write_bytes(files.inside(place, name), writable(text).encode())
-    for name in before - texts.keys():
-        files.inside(place, name).unlink(missing_ok=True)
     return found, [place / name for name in texts]
-
-
-def _pages(place: Path) -> set[str]:
-    """The model pages of an existing board, as its board.json names them."""
-    try:
-        known = json.loads((place / "board.json").read_text(encoding="utf-8"))
-        pages = [model["page"] for table in known["tables"] for model in table["models"]]
-        return {name for name in pages if PAGE.fullmatch(name)}
-    except (OSError, ValueError, TypeError, KeyError):
-        return set()
 
 
 def render(found: Board) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..runs.store.files import Array
-from ..runs.store.records import FAILED, INVALID, MEASURED, AttackInfo, Record, Tally, outcome, wrong_pixels
+from ..runs.store.records import MEASURED, AttackInfo, Record, Tally, outcome, wrong_pixels
 from .subjects import Subject
 
 Bytes = NDArray[np.uint8]
@@ -76,27 +76,17 @@ def shows(subject: Subject) -> bool:
 
 
 def choose(subject: Subject, limit: int) -> list[int]:
-    """Positions in ``subject.images`` to show: a few failed or refuted images, the others spread evenly from the
-    easiest to the hardest."""
-    odd, difficulty = [], {}
+    """Positions in ``subject.images`` to show, spread evenly from the easiest to the hardest image."""
+    difficulty = {}
     for place, info in enumerate(subject.images):
-        mine = [(column.rows[info.index], column.info) for column in subject.columns if info.index in column.rows]
-        if mine:
-            # Order by the first attack's distance, because different distances cannot be averaged.
-            difficulty[place] = mine[0][0].verified
-            if any(record.refuted or outcome(record, attack) in (FAILED, INVALID) for record, attack in mine):
-                odd.append(place)
-    if len(difficulty) <= limit:
-        return list(difficulty)
-    chosen = _evenly(odd, limit // 3)
-    rest = sorted(difficulty.keys() - set(chosen), key=lambda place: (difficulty[place], place))
-    return sorted(chosen + _evenly(rest, limit - len(chosen)))
-
-
-def _evenly(places: list[int], count: int) -> list[int]:
-    if len(places) <= count or count < 1:
-        return places[: max(count, 0)]
-    return [places[round(step * (len(places) - 1) / max(count - 1, 1))] for step in range(count)]
+        # Order by the first attack's distance, because different distances cannot be averaged.
+        found = next((column.rows[info.index] for column in subject.columns if info.index in column.rows), None)
+        if found is not None:
+            difficulty[place] = found.verified
+    ranked = sorted(difficulty, key=lambda place: (difficulty[place], place))
+    if len(ranked) > limit:
+        ranked = [ranked[round(step * (len(ranked) - 1) / max(limit - 1, 1))] for step in range(limit)]
+    return sorted(ranked)
 
 
 TOP = 5

@@ -228,29 +228,19 @@ def comma_separated(tables: Sequence[Table]) -> str:
     """One CSV file of several tables, with the columns of all of them; missing cells are empty."""
     with_ends: dict[str, bool] = {}
     for table in tables:
-        for column in table.columns:
-            if column.csv:
-                ends = any(isinstance(row.get(column.name), dict) for row in table.rows)
-                with_ends[column.name] = with_ends.get(column.name, False) or ends
+        for column in (column for column in table.columns if column.csv):
+            ends = any(isinstance(row.get(column.name), dict) for row in table.rows)
+            with_ends[column.name] = with_ends.get(column.name, False) or ends
+    heads = [head for name, ends in with_ends.items() for head in (name, f"{name}_low", f"{name}_high")[: 1 + 2 * ends]]
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(
-        [
-            part
-            for name, ends in with_ends.items()
-            for part in ([name, f"{name}_low", f"{name}_high"] if ends else [name])
-        ]
-    )
-    for table in tables:
-        for row in table.rows:
-            cells: list[str] = []
-            for name, ends in with_ends.items():
-                cell = row.get(name)
-                parts = (
-                    [cell[key] for key in ("value", "low", "high")] if isinstance(cell, dict) else [cell, None, None]
-                )
-                cells += [_csv(part) for part in (parts if ends else parts[:1])]
-            writer.writerow(cells)
+    writer = csv.DictWriter(out, heads, restval="", extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    for row in (row for table in tables for row in table.rows):
+        cells: Row = {}
+        for name, cell in row.items():
+            value = cell if isinstance(cell, dict) else {"value": cell, "low": None, "high": None}
+            cells |= {name: value["value"], f"{name}_low": value["low"], f"{name}_high": value["high"]}
+        writer.writerow({head: _csv(cells[head]) for head in heads if head in cells})
     return out.getvalue()
 
 

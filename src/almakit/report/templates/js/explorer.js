@@ -23,7 +23,7 @@
     controls.class.closest("label").hidden = aimed;
     const shown = ak.data.models[model].shown, total = ak.data.models[model].images;
     limit.textContent = shown < total
-      ? `The page holds pictures of ${ak.count(shown)} of ${ak.count(total)} images: some that failed, the others spread evenly from the easiest to the hardest (--images raises that).`
+      ? `The page holds pictures of ${ak.count(shown)} of ${ak.count(total)} images, spread evenly from the easiest to the hardest (--images raises that).`
       : `The page holds pictures of all ${ak.count(total)} images.`;
   }
 
