@@ -27,11 +27,6 @@ def test_they_are_listed_with_what_they_measure_and_write(capsys: pytest.Capture
         assert find_spec(part.module) and (not part.page or (DOCS / part.page).exists()), part
 
 
-def test_every_kept_file_belongs_to_a_benchmark() -> None:
-    kept = {path.name for part in PARTS if part.kept for path in RESULTS.glob(part.kept)}
-    assert kept == {path.name for path in RESULTS.iterdir()}
-
-
 def test_a_name_leads_to_its_module_and_a_wrong_one_to_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
         main(["speed", "guard", "--help"])
@@ -77,6 +72,5 @@ def test_pages_name_benchmarks_and_files_that_exist() -> None:
         tuple(found) for text in texts for found in re.findall(r"python -m benchmarks (\w+)(?: ([\w-]+))?", text)
     }
     commands -= {("NAME", ""), ("NAME", "PART")}
-    assert len(commands) > 10
     for name, part in commands:
         assert name in NAMES and (not part or part.startswith("-") or f"{name} {part}" in KNOWN), (name, part)

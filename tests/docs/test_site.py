@@ -25,8 +25,6 @@ PAGES = sorted(
     for path in SITE.rglob("index.html")
     if (name := path.parent.relative_to(SITE).as_posix()) not in site_pages().RENAMED
 )
-MATHEMATICS = {"guide-defence": 4, "guide-compare": 3, "guide-own": 3, "notebooks/first-evaluation": 1}
-"""Formulas a page has at least."""
 
 
 @pytest.fixture(scope="module")
@@ -84,17 +82,6 @@ def test_an_old_address_leads_to_its_page(old: str, browser: Any) -> None:
     tab.close()
 
 
-def test_the_site_is_there() -> None:
-    assert {
-        "guide-defence",
-        "guide-compare",
-        "guide-own",
-        "guide-large",
-        "report",
-        "notebooks/first-evaluation",
-    } <= set(PAGES), "make docs first"
-
-
 @pytest.mark.parametrize("width", [1440, 400])
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_in_the_browser(page: str, width: int, browser: Any) -> None:
@@ -108,7 +95,7 @@ def test_a_page_in_the_browser(page: str, width: int, browser: Any) -> None:
     tab.wait_for_load_state("networkidle")
     assert not [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] and not faults
     assert tab.evaluate("document.documentElement.scrollWidth") <= width, f"{page} is wider than {width}"
-    assert tab.locator(".katex").count() >= MATHEMATICS.get(page, 0) and tab.locator(".katex-error").count() == 0
+    assert tab.locator(".katex-error").count() == 0
     missing = tab.evaluate("[...document.images].filter(image => !image.naturalWidth).map(image => image.src)")
     assert not missing, f"a picture of {page} is missing: {missing}"
     tab.close()
