@@ -10,7 +10,6 @@ import pytest
 from report.made_runs import FOUR, MadeAttack, make_run
 
 from almakit.cli.main import main
-from almakit.errors import AlmakitError
 from almakit.report import subjects
 from almakit.report.page import render
 from almakit.report.trust import checks, counts_of
@@ -58,10 +57,10 @@ def test_refuted_claims_are_counted_and_not_believed(tmp_path: Path) -> None:
     assert "refuted by the verdict" in render([subject])
 
 
-def test_the_same_folder_twice_is_refused(tmp_path: Path) -> None:
+def test_the_same_folder_twice_counts_once(tmp_path: Path) -> None:
     run = make_run(tmp_path / "a", 5)
-    with pytest.raises(AlmakitError, match="given twice"):
-        subjects.load([run, tmp_path / "a" / ".." / "a"])
+    (subject,) = subjects.load([run, tmp_path / "a" / ".." / "a"])
+    assert len(subject.runs) == 1
 
 
 def _truncated(run: Path) -> None:

@@ -111,7 +111,7 @@ def _pair(before: Results, after: Results, shared: Sequence[tuple[int, int, str]
     if not both:
         raise BadInput(f"no image was attacked by {before.info.text} in both runs yet; resume them first.")
     # With all targets, the nearest target may differ between the runs.
-    for left, right, name in () if before.many_targets else both:
+    for left, right, name in () if before.draw.several else both:
         if left.target != right.target:
             raise BadInput(f"the runs aim at different classes (image {name}: {left.target} and {right.target}).")
     one = Results(before.info, [record for record, _, _ in both], before.run, step=before.step)

@@ -66,7 +66,7 @@ def render(
             tables=all(subject.runs[0].features is not None for subject in subjects),
             standing=standing(subjects),
             pixels=pixel_table([summary for subject in subjects for summary in subject.summaries]),
-            many_targets=any(column.many_targets for subject in subjects for column in subject.columns),
+            many_targets=any(column.draw.several for subject in subjects for column in subject.columns),
             fixed=any(math.isfinite(column.reach) for subject in subjects for column in subject.columns),
             traces=bool(data["traces"]),
             pictures=bool(data["gallery"]),

@@ -117,10 +117,6 @@ class Results:
             return distances
         return np.where(np.isfinite(distances) & (distances > 0), self.reach, distances)
 
-    def robust_accuracy(self) -> list[dict[str, Any]]:
-        """The share of images that resist at each of ``radii``."""
-        return Together([self]).robust_accuracy(self.radii)
-
     @cached_property
     def certified_radii(self) -> Array | None:
         """The certified radius of each record, NaN if it has none; None for targeted attacks and without
@@ -151,12 +147,6 @@ class Results:
         images = (image.index for image in self.run.images)
         values = [self.rows[index].verified if index in self.rows else math.nan for index in images]
         return np.array(values, dtype=np.float64)
-
-    @property
-    def many_targets(self) -> bool:
-        """Whether images have several records. Then ``numbers`` are over records, and ``by_image`` uses the nearest
-        target."""
-        return len(self.rows) < len(self.records)
 
     @property
     def threat(self) -> Threat:

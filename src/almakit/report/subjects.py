@@ -109,11 +109,8 @@ def load(folders: Sequence[str | Path], epsilons: Radii = (), names: Sequence[st
     """
     if not folders:
         raise StoreError("name at least one run folder.")
-    places = [Path(folder) for folder in folders]
-    for number, place in enumerate(places):
-        if place.resolve() in [other.resolve() for other in places[:number]]:
-            raise StoreError(f"the run folder {place} is given twice; once is enough.")
-    found = joined([opened(place) for place in places], epsilons)
+    places = {Path(folder).resolve(): Path(folder) for folder in folders}  # each once
+    found = joined([opened(place) for place in places.values()], epsilons)
     if len(names) > len(found):
         raise BadInput(f"{len(names)} names are given for {len(found)} models; give one for each, in their order.")
     for subject, name in zip(found, names, strict=False):
@@ -169,7 +166,9 @@ def joined(runs: Sequence[RunFolder], epsilons: Radii = ()) -> list[Subject]:
         subject.radii, best = radii, best_known(subject.columns)
         for column in subject.columns:
             column.epsilons, column.best = radii[column.info.distance], best[column.info.distance]
-        subject.summaries = [_summary(subject, run) for run in subject.runs]
+        for run in subject.runs:
+            mine = [column for column in subject.columns if column.run is run]
+            subject.summaries.append(run_summary(run, mine, radii))
     _label(found)
     return found
 
@@ -187,11 +186,6 @@ def _label(subjects: Sequence[Subject]) -> None:
                 more = f", {column.run.folder.name}"
                 column.label = replace(column.label, label=column.label.label + more, method=column.label.method + more)
             column.numbers["label"] = column.label.label
-
-
-def _summary(subject: Subject, run: RunFolder) -> dict[str, Any]:
-    """The summary of one run of a subject. Sets the ``numbers`` of its columns."""
-    return run_summary(run, [column for column in subject.columns if column.run is run], subject.radii)
 
 
 def _check_certificates(runs: Sequence[RunFolder]) -> None:

@@ -171,10 +171,7 @@ def _best_target(a: Results) -> dict[str, Any] | None:
     """With ``targets=all``, numbers over images by their nearest target."""
     if not a.draw.several:
         return None
-    nearest: dict[int, float] = {}
-    for record in a.records:
-        nearest[record.image] = min(nearest.get(record.image, math.inf), record.verified)
-    values = np.array(list(nearest.values()), dtype=np.float64)
+    values = np.array([record.verified for record in a.rows.values()], dtype=np.float64)
     draw = Bootstrap(len(values))
     return {
         "success_rate": share(np.isfinite(values).astype(np.float64), draw),
@@ -189,16 +186,14 @@ MEASURES: tuple[Measure, ...] = (
         "success_rate",
         "success",
         "share",
-        help="share for which the attack found a success, confirmed by a fresh forward pass; images that are wrong "
-        "without an attack count",
+        help="share of images with a confirmed success; misclassified clean images count",
         of=lambda a: a.share(np.isfinite(a.distances)),
     ),
     Measure(
         "median",
         "median distance",
         "distance",
-        help="median distance, with its 95 % interval: images that are wrong without an attack count 0, those without "
-        "a success count infinity",
+        help="median distance: misclassified clean images count 0, images without a success infinity",
         bold="smallest",
         cell=_median("median_all"),
     ),
@@ -220,12 +215,12 @@ MEASURES: tuple[Measure, ...] = (
             (
                 "surrogate_forwards",
                 "surrogate's forwards",
-                "forward passes of the surrogate, which all backward passes belong to",
+                "forward passes of the surrogate, to which all backward passes belong",
             ),
             (
                 "distance_gradients",
                 "distance gradients",
-                "gradients of the distance per attacked image; lp norms, whose gradient is a formula, are not counted",
+                "gradients of the distance per attacked image; those of lp norms are not counted",
             ),
         )
     ),
@@ -233,13 +228,7 @@ MEASURES: tuple[Measure, ...] = (
         Measure(f"best_target_{name}", f"{head}, nearest target", kind, "detail", cell=_cells("best_target", name))
         for name, head, kind in (("success_rate", "success", "share"), ("median", "median distance", "distance"))
     ),
-    Measure(
-        "seconds_per_image",
-        "seconds per image",
-        "number",
-        help="seconds per image",
-        cell=_cells("seconds", "per_image"),
-    ),
+    Measure("seconds_per_image", "seconds per image", "number", cell=_cells("seconds", "per_image")),
     Measure(
         "optimality",
         "optimality",
@@ -318,7 +307,7 @@ def attack_summary(a: Results) -> dict[str, Any]:
         if info.minimal
         else [],
         "epsilon": finite(a.reach),  # the fixed radius of the attack; None for an attack that minimises the distance
-        "robust_accuracy": a.robust_accuracy(),
+        "robust_accuracy": Together([a]).robust_accuracy(a.radii),
         "seconds": {
             "per_image": finite(mean(np.array([record.seconds for record in records]))),
             "total": finite(sum(record.seconds for record in records)),
