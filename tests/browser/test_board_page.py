@@ -45,11 +45,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Path
     runs = {}
     for place, name in enumerate(NETS):
         more = {"model": f"mnist/net-{name}", "weights": name * 64, "seed": place}
-        runs[name] = make_run(root / name, 40, attacks(place), traced=False, **more)
+        runs[name] = make_run(root / name, 40, attacks(place), **more)
     half = {"model": "mnist/net-half", "weights": "7" * 64, "chunk": 10, "unfinished": 4}
-    runs["half"] = make_run(root / "half", 40, attacks(0)[:3], traced=False, **half)
+    runs["half"] = make_run(root / "half", 40, attacks(0)[:3], **half)
     other = {"model": "mnist/net-a", "weights": "a" * 64, "data": "fashion"}
-    runs["other"] = make_run(root / "other", 25, attacks(1)[:2], traced=False, **other)
+    runs["other"] = make_run(root / "other", 25, attacks(1)[:2], **other)
     write_board(list(runs.values()), root / "site", {"l2": [0.9, 1.5]})
     return root / "site" / "index.html", runs
 
@@ -200,12 +200,7 @@ def test_a_link_shows_what_i_see_and_leads_to_the_models_page(site: Any, browser
 def test_names_from_outside_stay_text(tmp_path: Path, visit: Any) -> None:
     evil = "</script><img src=x onerror=alert(1)>"
     run = make_run(
-        tmp_path / "run",
-        12,
-        (MadeAttack(title=evil), MadeAttack("ddn", "DDN", "<b>d")),
-        model=evil,
-        data=evil,
-        traced=False,
+        tmp_path / "run", 12, (MadeAttack(title=evil), MadeAttack("ddn", "DDN", "<b>d")), model=evil, data=evil
     )
     write_board([run], tmp_path / "site")
     page = visit(tmp_path / "site" / "index.html")

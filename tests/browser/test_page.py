@@ -237,26 +237,6 @@ def test_scatter_counts_wins(made: Any, visit: Any) -> None:
 
 
 @pytest.mark.slow
-def test_history_of_an_attack(made: Any, visit: Any) -> None:
-    _, file = made("usual")
-    page = visit(file)
-    titles = page.locator("#trace-panels figcaption").all_inner_texts()
-    assert [title.removesuffix(" (log)") for title in titles] == [
-        "ℓ2 distance",
-        "multiplier μ",
-        "penalty weight ρ",
-        "constraint",
-        "step size",
-    ]
-    page.locator("#trace-panels .plot").first.focus()
-    for _ in range(3):
-        page.keyboard.press("ArrowRight")
-    assert page.locator("#trace-readout").inner_text().startswith("Step 2: distance ")
-    page.locator("#trace-select").select_option(index=2)
-    assert "multiplier μ" not in " ".join(page.locator("#trace-panels figcaption").all_inner_texts())
-
-
-@pytest.mark.slow
 def test_theme_switch_and_print(made: Any, visit: Any) -> None:
     _, file = made("usual")
     page = visit(file)

@@ -62,7 +62,6 @@ def test_charts_are_saved(made: Any, browser: Any, tmp_path: Path) -> None:
         ("curves", ["ALMA 100", "DDN 1000", "all attacks", "robust accuracy (%)"]),
         ("budget", ["median ℓ2"]),
         ("scatter", ["ALMA 1000: ℓ2"]),
-        ("trace", ["step"]),
     ):
         name, content = save(part, "SVG")
         drawing = ElementTree.fromstring(content)

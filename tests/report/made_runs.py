@@ -16,7 +16,7 @@ from almakit.runs.folder import SPEC
 from almakit.runs.spec import RunSpec
 from almakit.runs.store import ATTACK, CLEAN, ChunkKey, ChunkRow, Store, database_name, files
 from almakit.runs.store.files import adversarial_file, original_file
-from almakit.runs.store.records import ALREADY_WRONG, FAILED, SUCCESS, AttackInfo, ImageInfo, Record, Trace
+from almakit.runs.store.records import ALREADY_WRONG, FAILED, SUCCESS, AttackInfo, ImageInfo, Record
 
 ENVIRONMENT = {"almakit": "0.0", "python": "3.11.2", "torch": "2.13.0", "numpy": "2.4", "system": "Linux"}
 ENVIRONMENT |= {"machine": "x86_64", "processor": "a processor", "cores": 2, "threads": 1, "device": "cpu"}
@@ -83,10 +83,8 @@ def make_run(
     class_names: tuple[str, ...] | None = None,
     unfinished: int = 0,
     weights: str = "f" * 64,
-    traced: bool = True,
     findings: tuple[tuple[str, str, str, str], ...] = (),
     label: str | None = None,
-    ended: bool = True,
 ) -> Path:
     """A run folder. ``unfinished``: so many of the last pieces of work are missing. Difficulty depends on the image and
     ``seed`` of 0 only."""
@@ -142,14 +140,9 @@ def make_run(
                 records.append(Record(index, image.index, None, *end))
             file = adversarial_file(info, key) if points else None
             sha = files.write(folder / str(file), {"images": files.pack(np.stack(points))}) if points else None
-            first = next((record for record in records if record.attacked), None)
-            traces = []
-            if traced and part == 0 and first is not None:
-                traces = [Trace(index, first.image, None, _history(made, first.verified))]
             row = ChunkRow(key, file, sha, len(records), len(records), 0.002 * made.steps)
-            store.finish(row, session, records=records, traces=traces)
-        if ended:
-            store.end_session(session, "interrupted" if unfinished else "done")
+            store.finish(row, session, records=records)
+        store.end_session(session, "interrupted" if unfinished else "done")
     return folder
 
 
@@ -181,17 +174,3 @@ def _success(
     survives = bool(random.random() < made.survives)
     verdict = (after if believed else image.label, top, believed, value, measures, survives, value * 1.01)
     return point, (SUCCESS, None, value, made.steps, made.steps - 1, *verdict)
-
-
-def _history(made: MadeAttack, end: float) -> dict[str, list[Any]]:
-    """A history such as ALMA's: mu rises until the boundary is crossed, then distance shrinks."""
-    end = end if math.isfinite(end) else 3.0
-    steps = np.arange(min(made.steps, 200))
-    rising, late = steps < 25, np.maximum(steps - 25, 0)
-    distance = end * (0.05 + 1.6 * (1 - np.exp(-steps / 12)) * np.where(rising, 1, 0.625 + 0.375 * np.exp(-late / 15)))
-    constraint = np.where(rising, 1.0 - steps / 22, 0.05 * np.sin(steps / 3))
-    found = {"step": steps, "distance": distance, "constraint": constraint, "rate": 0.1 * 0.97**late}
-    if made.name.startswith("alma"):
-        found["mu"] = 1.0 + np.where(rising, steps, 25 * np.exp(-late / 30))
-        found["rho"] = 1.2 ** np.minimum(steps // 10, 3)
-    return {name: values.tolist() for name, values in (found | {"success": constraint < 0}).items()}

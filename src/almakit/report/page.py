@@ -24,7 +24,7 @@ from ..version import VERSION
 from . import palette
 from .labels import distance_name, distance_order
 from .numbers import Array
-from .pictures import Album, gallery_of, rounded
+from .pictures import Album, gallery_of
 from .results import Results
 from .sections import Section, sections_of
 from .subjects import Subject, group_key, group_name, groups_of
@@ -32,7 +32,7 @@ from .table import brief, count, figure, percent
 from .tables import helps, pixel_table, standing, tables_of
 from .trust import checks, counts_of, facts
 
-SCRIPTS = ("core", "svg", "chart", "theme", "table", "curves", "budget", "scatter", "trace", "explorer", "detail")
+SCRIPTS = ("core", "svg", "chart", "theme", "table", "curves", "budget", "scatter", "explorer", "detail")
 STYLES = ("base", "parts", "board", "print")
 
 
@@ -68,7 +68,6 @@ def render(
             pixels=pixel_table([summary for subject in subjects for summary in subject.summaries]),
             many_targets=any(column.draw.several for subject in subjects for column in subject.columns),
             fixed=any(math.isfinite(column.reach) for subject in subjects for column in subject.columns),
-            traces=bool(data["traces"]),
             pictures=bool(data["gallery"]),
         )
     )
@@ -214,7 +213,7 @@ def build(subjects: Sequence[Subject], images: int) -> dict[str, Any]:
             {"label": method, "colour": palette.slot(place)[0], "marker": palette.slot(place)[1]}
             for place, method in enumerate(methods)
         ],
-        **{name: [] for name in ("attacks", "envelopes", "certified", "gallery", "traces")},
+        **{name: [] for name in ("attacks", "envelopes", "certified", "gallery")},
     }
     for number, subject in enumerate(subjects):
         first = len(data["attacks"])
@@ -233,7 +232,6 @@ def build(subjects: Sequence[Subject], images: int) -> dict[str, Any]:
                 data["envelopes"].append(place | grid | {"curve": packed(ordered(best))})
             if (radii := subject.certified_curve(group)) is not None:
                 data["certified"].append(place | {"curve": packed(radii)})
-        data["traces"] += _traces(subject, number, first)
     return data | {"pictures": list(album.uris)}
 
 
@@ -282,19 +280,3 @@ def packed(values: Array) -> str:
 def ordered(distances: Array) -> Array:
     """The known distances in rising order."""
     return np.sort(distances[~np.isnan(distances)])
-
-
-def _traces(subject: Subject, number: int, first: int) -> list[dict[str, Any]]:
-    """The recorded histories; ``first`` is the number that the page gives the subject's first attack."""
-    ids, found = {info.index: info.id for info in subject.images}, []
-    for run in subject.runs:
-        places = {c.info.index: first + place for place, c in enumerate(subject.columns) if c.run is run}
-        for trace in run.traces:
-            if trace.attack in places and trace.image in ids:
-                values = {
-                    name: [rounded(value) if isinstance(value, float) else value for value in steps]
-                    for name, steps in trace.values.items()
-                }
-                row = {"model": number, "attack": places[trace.attack], "image": trace.image, "id": ids[trace.image]}
-                found.append(row | {"target": trace.target, "values": values})
-    return found

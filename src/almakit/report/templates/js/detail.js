@@ -76,11 +76,6 @@
       ak.el("p", { class: "verdict" }, verdict(result)),
       ak.el("div", { class: "columns" }, ak.data.models[item.model].aimed ? "" : chances(item.model, item.top, result ? result.top : []), result && result.prediction !== null ? distances(result) : ""),
       others(item));
-    if (ak.hasTrace && ak.hasTrace(attack, item.image)) {
-      const button = ak.el("button", { type: "button", class: "plain" }, "See the history of this attack");
-      button.addEventListener("click", () => { dialog.close(); ak.showTrace(attack, item.image); });
-      body.append(ak.el("p", {}, button));
-    }
   }
 
   function move(by) {
