@@ -114,9 +114,8 @@ class RayArena:
     def node_killed(self) -> Injected:
         if len(self.cluster.nodes) < 2:
             self.cluster.add()
-        return self.run(
-            "Ray node killed", lambda pids: self.cluster.kill(), self.random.randint(11, 20), "cluster changed"
-        )[0]
+        # The run may end before Ray reports the loss, so that no message is expected.
+        return self.run("Ray node killed", lambda pids: self.cluster.kill(), self.random.randint(11, 20), "")[0]
 
 
 def kill_worker(pids: Path) -> None:

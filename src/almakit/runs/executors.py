@@ -141,8 +141,7 @@ class _Worker:
             for process in processes:
                 process.join(10)  # its exit code may come a moment after its end
             codes = [process.exitcode for process in processes if process.exitcode is not None]
-            how = "it is gone" if not codes else f"signal {-codes[0]}" if codes[0] < 0 else f"exit code {codes[0]}"
-            future.set_exception(Lost(f"the worker process ended under it ({how})."))
+            future.set_exception(Lost(f"the worker process ended under it (exit code {codes[0] if codes else '?'})."))
         else:
             future.set_exception(error)
 

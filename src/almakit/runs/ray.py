@@ -6,13 +6,11 @@ import copy
 import os
 import pickle
 import signal
-import site
 import socket
 import sys
 import sysconfig
 import threading
 import time
-import traceback
 import uuid
 from concurrent.futures import Future
 from dataclasses import replace
@@ -26,7 +24,7 @@ from torch import nn
 
 from ..core.oracle import out_of_memory
 from ..errors import AlmakitError, BadModel, Unavailable, optional
-from .executors import Executor, Lost, compute, received, sendable, sent
+from .executors import TRIES, Executor, Lost, compute, received, sendable, sent
 from .failures import SpecChanged
 from .job import Outcome
 from .model import Subject
@@ -73,13 +71,12 @@ class RayExecutor(Executor):
         """More tasks than the cluster can run at a time, so that no node is idle while this process writes."""
         if self._job is None:
             return 1
-        self._count_nodes(self._job)
+        if time.monotonic() - self._counted > 1:
+            self._count_nodes(self._job)
         most = 2 * self._slots
         return most if self.workers is None or self.address == "local" else min(self.workers, most)
 
     def submit(self, job: Job, task: Task, notify: Notify | None = None) -> Future[Outcome]:
-        if self._ray is None:
-            self._connect()
         if self._job is not job:
             self._send(job)
         number = task.key.chunk
@@ -103,54 +100,53 @@ class RayExecutor(Executor):
         """Set the result or exception of a step's ``future`` from its task."""
         self._running.pop(future, None)
         try:
-            found = answer.result()
+            if isinstance(found := answer.result(), Exception):
+                raise found
+            future.set_result(found)
+        except (Lost, SpecChanged, MemoryError) as error:
+            future.set_exception(error)
         except Exception as error:  # the node or process died, or the node ran out of memory
             kind = type(error).__name__
-            if kind in ("NodeDiedError", "ObjectLostError", "LocalRayletDiedError"):
-                future.set_exception(Lost(f"its node left the cluster ({kind}).", LOSSES))
-            else:
-                reason = next((line.strip() for line in str(error).splitlines() if line.strip()), "no reason given.")
-                future.set_exception(Lost(f"{kind}: {reason[:300]}"))
-            return
-        if isinstance(found, Outcome):
-            future.set_result(found)
-        elif isinstance(found, (SpecChanged, MemoryError)):
-            future.set_exception(found)
-        else:
-            future.set_exception(Lost(str(found)))
+            left = kind in ("NodeDiedError", "ObjectLostError", "LocalRayletDiedError")
+            reason = next((line.strip() for line in str(error).splitlines() if line.strip()), "no reason given.")
+            future.set_exception(Lost(f"{kind}: {reason[:300]}", LOSSES if left else TRIES))
 
     def _connect(self) -> None:
         for name, value in SETTINGS.items():
             os.environ.setdefault(name, value)
-        ray = optional("ray", "the ray engine needs Ray: pip install 'almakit[ray]', or leave out --engine ray.")
-        if not ray.is_initialized():
-            options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-            if self.address == "local":
-                cores = None if self.workers is None else self.workers * torch.get_num_threads()
-                options |= {"num_cpus": cores, "include_dashboard": False}
-            main = threading.current_thread() is threading.main_thread()
-            handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM) if main}
-            try:
-                host, _, port = self.address.rpartition("://")[2].rpartition(":")
-                if host and port.isdigit():  # without a listener at this address, Ray would wait for minutes
-                    socket.create_connection((host, int(port)), timeout=10).close()
-                ray.init(address=self.address, **options)
-            except Exception as error:  # Ray raises any exception here, also a plain Exception
-                why = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-                raise Unavailable(
-                    f"Ray could not be started on this machine ({why}); see its logs, or leave out --engine ray."
-                    if self.address == "local"
-                    else f"no Ray cluster answers at {self.address!r} ({why}); start one with `ray start --head`, or "
-                    "let almakit start one on this machine with --address local."
-                ) from error
-            finally:
-                for number, handler in handlers.items():  # Ray installs its own
-                    signal.signal(number, handler)
+        ray = self._ray = optional(
+            "ray", "the ray engine needs Ray: pip install 'almakit[ray]', or leave out --engine ray."
+        )
+        if ray.is_initialized():
+            return
+        options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+        if self.address == "local":
+            cores = None if self.workers is None else self.workers * torch.get_num_threads()
+            options |= {"num_cpus": cores, "include_dashboard": False}
+        main = threading.current_thread() is threading.main_thread()
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM) if main}
+        try:
+            host, _, port = self.address.rpartition("://")[2].rpartition(":")
+            if host and port.isdigit():  # without a listener at this address, Ray would wait for minutes
+                socket.create_connection((host, int(port)), timeout=10).close()
+            ray.init(address=self.address, **options)
             self._ours = True
-        self._ray = ray
+        except Exception as error:  # Ray raises any exception here, also a plain Exception
+            why = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+            raise Unavailable(
+                f"Ray could not be started on this machine ({why}); see its logs, or leave out --engine ray."
+                if self.address == "local"
+                else f"no Ray cluster answers at {self.address!r} ({why}); start one with `ray start --head`, or let "
+                "almakit start one on this machine with --address local."
+            ) from error
+        finally:
+            for number, handler in handlers.items():  # Ray installs its own
+                signal.signal(number, handler)
 
     def _send(self, job: Job) -> None:
         """Put the data that all tasks share into the object store."""
+        if self._ray is None:
+            self._connect()
         self._job = job
         gpu, threads = job.subject.device.type == "cuda", torch.get_num_threads()
         remote = self._ray.remote(max_retries=0, num_cpus=0 if gpu else threads, num_gpus=int(gpu))(work)
@@ -158,10 +154,7 @@ class RayExecutor(Executor):
         self._work = lambda task, images: remote.remote(token, cargo, threads, task, images)
 
     def _count_nodes(self, job: Job) -> None:
-        """Update the number of tasks that the cluster can run at a time, once a second, and report nodes that join or
-        leave."""
-        if time.monotonic() - self._counted < 1:
-            return
+        """Update the number of tasks that the cluster can run at a time, and report nodes that join or leave."""
         self._counted = time.monotonic()
         kind, share = ("GPU", 1) if job.subject.device.type == "cuda" else ("CPU", torch.get_num_threads())
         alive = {node["NodeID"]: node["Resources"].get(kind, 0) for node in self._ray.nodes() if node["Alive"]}
@@ -197,14 +190,13 @@ def packed(job: Job) -> bytes:
 
 def _own_modules() -> list[ModuleType]:
     """The modules that contain the user's own code, which nodes may not have."""
-    installed = {*sysconfig.get_paths().values(), *site.getsitepackages(), site.getusersitepackages()}
-    places = [Path(place).resolve() for place in installed if place]
-    own = []
+    library, own = Path(sysconfig.get_path("stdlib")).resolve(), []
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if isinstance(file, str) and name.partition(".")[0] not in ("almakit", "__main__"):
             path = Path(file).resolve()
-            own += [module] if not any(path.is_relative_to(place) for place in places) else []
+            installed = {"site-packages", "dist-packages"} & {*path.parts} or path.is_relative_to(library)
+            own += [] if installed else [module]
     return own
 
 
@@ -221,7 +213,7 @@ _jobs: dict[str, Job] = {}
 
 
 def work(token: str, cargo: Array, threads: int, task: Task, images: dict[str, Any]) -> Outcome | Exception:
-    """Compute a step on a node.
+    """Compute a step on a node. An error is returned, because Ray would replace its type.
 
     Args:
         token: identifies the run.
@@ -235,16 +227,14 @@ def work(token: str, cargo: Array, threads: int, task: Task, images: dict[str, A
             torch.set_num_threads(threads)
             _jobs.clear()
             job = pickle.loads(cargo.data)  # packed by almakit's own driver
-            _jobs[token] = received(job, job.subject.device.type, f" (on the node {socket.gethostname()})").with_models(
-                _on_gpu
-            )
+            where = f" (on the node {socket.gethostname()})"
+            _jobs[token] = received(job, job.subject.device.type, where).with_models(_on_gpu)
         return compute(_jobs[token], task, images)
-    except AlmakitError as error:
-        return SpecChanged(str(error)) if isinstance(error, SpecChanged) else AlmakitError(str(error))
+    except SpecChanged as error:
+        return error
     except Exception as error:
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        reason = f"{type(error).__name__}: {str(error)[:300]} ({os.path.basename(where.filename)}, line {where.lineno})"
-        return MemoryError(reason) if out_of_memory(error) else RuntimeError(reason)
+        reason = str(error) if isinstance(error, AlmakitError) else f"{type(error).__name__}: {str(error)[:300]}"
+        return MemoryError(reason) if out_of_memory(error) else Lost(reason)
 
 
 def _on_gpu(subject: Subject) -> Subject:
