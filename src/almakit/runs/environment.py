@@ -15,8 +15,6 @@ from typing import Any
 from ..version import VERSION
 
 PACKAGES = ("torch", "numpy", "safetensors", "torchvision", "timm", "onnx", "robustbench", "transformers")
-MATTERS = ("almakit", "python", "torch", "numpy", "machine", "processor", "device", "threads")
-"""Facts that can change the last bits of a result: a resume notes those that differ."""
 TRIM_THRESHOLD, MMAP_MAX = -1, -4  # glibc's malloc.h
 MOST = 2**31 - 1
 
@@ -30,11 +28,9 @@ def environment(device: str = "cpu") -> dict[str, Any]:
         "commit": commit(),
         "python": platform.python_version(),
         "system": platform.system(),
-        "release": platform.release(),
         "machine": platform.machine(),
         "processor": _processor(),
         "cores": os.cpu_count(),
-        "memory_bytes": _memory(),
         "threads": torch.get_num_threads(),
         "device": device,
         "packages": {name: found for name in PACKAGES if (found := _version(name))},
@@ -44,13 +40,6 @@ def environment(device: str = "cpu") -> dict[str, Any]:
         facts["cuda"] = torch.version.cuda
     facts["torch"], facts["numpy"] = torch.__version__, _version("numpy")
     return facts
-
-
-def changed(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """What differs, e.g. ``torch was 2.4.0, is 2.5.0``."""
-    return [
-        f"{name} was {before.get(name)}, is {now.get(name)}" for name in MATTERS if before.get(name) != now.get(name)
-    ]
 
 
 def commit() -> str | None:
@@ -84,14 +73,6 @@ def _processor() -> str:
     except OSError:
         pass
     return platform.processor() or sys.platform
-
-
-def _memory() -> int | None:
-    """Bytes of the machine's memory; None if unknown."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):
-        return None
 
 
 _kept = False

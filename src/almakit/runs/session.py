@@ -31,7 +31,7 @@ from ..trackers import Track
 from . import folder
 from .attack_text import build_all
 from .checks import check, settle
-from .environment import changed, environment
+from .environment import environment
 from .executors import Executor, InProcess, Lost, Processes, cores, threads_per_process
 from .failures import Interrupted, NothingWorks
 from .images import side_of
@@ -204,12 +204,6 @@ class Session:
 
     def _begin(self) -> None:
         facts = environment(str(self.job.subject.device)) | {"engine": self.executor.name}
-        earlier = self.store.sessions()
-        if earlier and (differing := changed(earlier[0].environment, facts)):
-            self.progress.note(
-                f"This run began in another environment ({'; '.join(differing)}): the last digits of its numbers may "
-                "differ."
-            )
         self.number = self.store.begin_session(facts)
         if self.state.classes:
             self._begin_progress()
