@@ -104,8 +104,7 @@ def expected_record(record: Record, run: RunFolder, classes: int, verdict: Judge
         now |= {"distance": math.inf, "top": (), "fooled": False, "fooled_8bit": False}
         now["measures"] = dict.fromkeys(record.measures)
     else:
-        now = {name: value for name, value in vars(verdict).items() if name != "classes"}
-        now["status"] = ALREADY_WRONG if record.slot is None else SUCCESS
+        now = {**vars(verdict), "status": ALREADY_WRONG if record.slot is None else SUCCESS}
         if verdict.measured is None:  # a distance of another Python session
             now |= {"measured": record.measured, "measured_8bit": record.measured_8bit}
         else:

@@ -238,13 +238,8 @@ class RunFolder:
         return self.meta.get("aimed") is not None
 
     def maps(self, images: list[int], what: str = "maps") -> Array:
-        """For segmentation, the label maps (B, H, W) of images, or the model's ``predictions`` for the clean images.
-        ``truths``: labels (B, ...) of another kind."""
+        """For segmentation, the label maps (B, H, W) of images. ``truths``: labels (B, ...) of another kind."""
         return self._rows(what, map(self._clean_place, images))
-
-    def adversarial_maps(self, records: Sequence[Record]) -> Array:
-        """For segmentation, the model's classes (B, H, W) for the adversarial images of an attack."""
-        return self._rows("predictions", map(self._place, records))
 
     @cached_property
     def _first(self) -> dict[int, int]:

@@ -65,7 +65,7 @@ def clean_step(job: Job, task: Task, notify: Notify | None = None) -> Outcome:
     beside = {}
     if maps is not None and chunk.maps is not None:
         counted = tallies(maps, chunk.maps, logits.shape[1])
-        beside = {"maps": _stored_maps(chunk.maps), "predictions": _stored_maps(maps)}
+        beside = {"maps": chunk.maps.numpy().astype(np.int16)}
     if chunk.truths is not None:
         beside["truths"] = chunk.truths.numpy()
     infos, labels = [], chunk.labels.tolist()
@@ -154,14 +154,12 @@ def _judged(
         Trace(key.attack, task.infos[row].index, None if targets is None else targets[row], values)
         for row, values in watch.columns().items()
     ]
-    maps = [classes for row in stored if (classes := verdicts[row].classes) is not None]
     return Outcome(
         key,
         len(chunk),
         size,
         time.perf_counter() - began,
         points[stored].numpy() if stored else None,
-        {"predictions": _stored_maps(torch.stack(maps))} if maps else {},
         records=_records(task, result, targets, verdicts, stored),
         traces=traces,
     )
@@ -185,11 +183,6 @@ def _traced(job: Job, task: Task, targets: list[int] | None) -> list[int]:
         if (info.correct if targets is None else info.prediction != targets[row])
     ]
     return open_rows[: job.spec.traces]
-
-
-def _stored_maps(maps: Tensor) -> Array:
-    """Label maps or predictions (B, H, W) as 16-bit integers, as they are stored."""
-    return maps.numpy().astype(np.int16)
 
 
 class _Watch:
@@ -239,8 +232,7 @@ def _records(
         if course is not None:
             more["course"] = {f"best_{count}": value for count, value in zip(PASSES, course[row], strict=True)}
         if (verdict := verdicts.get(row)) is not None:
-            more |= {name: value for name, value in vars(verdict).items() if name != "classes"}
-            more["slot"] = slots.get(row)
+            more |= {**vars(verdict), "slot": slots.get(row)}
         record = Record(
             attack=task.key.attack,
             image=info.index,

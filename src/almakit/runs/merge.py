@@ -16,7 +16,6 @@ from .failures import Corrupt, SpecChanged, StoreError, explained, understood
 from .spec import RunSpec
 from .store import ATTACK, CLEAN, ChunkKey, ChunkRow, Store, database_name, fields, files, only_writer
 from .store.files import write_bytes
-from .store.records import AttackInfo, FindingRow
 
 SAME = (
     "schema_version",
@@ -116,8 +115,6 @@ def _check_files(shard: Store) -> None:
 def _join(store: Store, shards: Sequence[Store], target: Path) -> None:
     """Insert the rows of all shards into an empty database. If two have done the same chunk, they must agree."""
     facts: dict[str, str | None] = {}
-    attacks: dict[int, AttackInfo] = {}
-    findings: dict[str, FindingRow] = {}
     sessions: dict[tuple[Any, ...], int] = {}
     done: dict[ChunkKey, tuple[Any, ...]] = {}
     with store.transaction():
@@ -126,8 +123,7 @@ def _join(store: Store, shards: Sequence[Store], target: Path) -> None:
                 for name, value in shard.all_meta().items():
                     if facts.setdefault(name, value) != value and name in SAME:
                         raise SpecChanged(f"{shard.path} is not of {target}: its {name} is {value}, not {facts[name]}.")
-                attacks = {info.index: info for info in shard.attacks()} | attacks
-                findings = {finding.name: finding for finding in shard.findings()} | findings
+                store.insert([*shard.attacks(), *shard.findings()])
                 renumbered = {}
                 for session in shard.sessions():
                     number = sessions.setdefault(fields.row(session)[1:], len(sessions) + 1)
@@ -137,16 +133,12 @@ def _join(store: Store, shards: Sequence[Store], target: Path) -> None:
                 for chunk in shard.chunks():
                     own = rows.get(chunk.key, [])
                     content = (chunk.file, chunk.sha256, chunk.images, own)
-                    if chunk.key not in done:
-                        done[chunk.key] = content
-                        store.put(replace(chunk, session=renumbered.get(chunk.session, 0)), own)
-                    elif done[chunk.key] != content:
+                    if done.setdefault(chunk.key, content) != content:
                         raise SpecChanged(
                             f"{shard.path} and {target} disagree about chunk {chunk.key.chunk} of attack "
                             f"{chunk.key.attack}: they are of different runs or kinds of machines. Keep one of them."
                         )
-    store.set_attacks(attacks.values())
-    store.set_findings(findings.values())
+                    store.insert([*own, replace(chunk, session=renumbered.get(chunk.session, 0))])
     store.set_meta(**facts | {"shard": None})
 
 

@@ -22,6 +22,7 @@ from .store.fields import finite
 from .store.records import MEASURED, AttackInfo, Record, Tally, Top, wrong_pixels
 
 TOP = 5
+Measure = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,8 @@ class Judgement:
     measures: dict[str, float | None]
     fooled_8bit: bool
     measured_8bit: float | None
-    pixels: Tally | None = None  # segmentation: counts of its labelled pixels by class,
-    classes: Tensor | None = None  # and the class of every pixel (H, W)
-    vote: float | None = None  # random model: share of the votes in which it reaches the goal
-
-
-Measure = Callable[[Tensor, Tensor], Tensor]
+    pixels: Tally | None  # segmentation: counts of its labelled pixels by class
+    vote: float | None  # random model: share of the votes in which it reaches the goal
 
 
 def judge(
@@ -68,70 +65,59 @@ def judge(
     Returns:
         One judgement per image.
     """
-    if not len(stored):
+    count = len(stored)
+    if not count:
         return []
     # rounding to 8 bits applies to images only
     rounded = (stored * 255).round() / 255 if subject.features is None else stored
-    answers = _answers(subject, x, torch.cat([stored, rounded]), labels, targets, batch + 1)
-    predicted, leading = predictions(answers.logits), top_classes(answers.logits[: len(stored)])
-    if measure is not None:
-        # distances that contain a network run on the model's device
-        own, device = measure, subject.device
-        measure = lambda a, b: own(a.to(device), b.to(device))  # noqa: E731
-    exact = _distances(x, stored, dict.fromkeys([*MEASURED, distance]), distance, measure)
-    coarse = _distances(x, rounded, [distance], distance, measure)
-    kept = [True] * len(x) if subject.features is None else subject.features.kept(stored.numpy(), x.numpy()).tolist()
+    logits, reached, pixels, votes = _answers(subject, x, torch.cat([stored, rounded]), labels, targets, batch + 1)
+    exact = _distances(x, stored, dict.fromkeys([*MEASURED, distance]), distance, measure, subject.device)
+    coarse = _distances(x, rounded, [distance], distance, measure, subject.device)
+    kept = [True] * count if subject.features is None else subject.features.kept(stored.numpy(), x.numpy()).tolist()
+    predicted, leading = predictions(logits[:count]), top_classes(logits[:count])
     return [
         Judgement(
             predicted[row],
             leading[row],
-            answers.reached[row] and kept[row],
+            reached[row] and kept[row],
             exact[distance][row],
             {name: exact[name][row] for name in MEASURED},
-            answers.reached[len(stored) + row] and kept[row],
+            reached[count + row] and kept[row],
             coarse[distance][row],
-            None if answers.counted is None else answers.counted[row],
-            None if answers.maps is None else answers.maps[row],
-            None if answers.vote is None else answers.vote[row],
+            pixels[row] if pixels else None,
+            votes[row] if votes else None,
         )
-        for row in range(len(stored))
+        for row in range(count)
     ]
-
-
-@dataclass(frozen=True, eq=False)
-class _Answers:
-    """The model's answers to images: logits (R, K), whether each image reaches the goal, and further values."""
-
-    logits: Tensor
-    reached: list[bool]
-    maps: Tensor | None = None
-    counted: list[Tally] | None = None
-    vote: list[float] | None = None
 
 
 def _answers(
     subject: Subject, x: Tensor, points: Tensor, labels: list[int] | Tensor, targets: list[int] | None, size: int
-) -> _Answers:
+) -> tuple[Tensor, list[bool], list[Tally], list[float]]:
     """The model's answers to ``points`` (2 B, ...): the adversarial images of the clean ``x`` (B, ...), then their
-    8-bit versions."""
+    8-bit versions.
+
+    Returns logits (2 B, K), whether each point reaches the goal, and for segmentation the counts of its pixels, for a
+    random model the share of the votes.
+    """
     truth, aimed = torch.as_tensor(labels), None if targets is None else torch.as_tensor(targets)
     if subject.draws is not None:
         passes = [subject.passes(point, "verdict") for point in points]
         vote = [_vote(subject, logits, x, place % len(x), truth, aimed) for place, logits in enumerate(passes)]
         shares = torch.stack([votes(each).clamp_min(TINY).log() for each in passes])
-        return _Answers(shares, [part >= subject.draws.share for part in vote], vote=vote)
+        return shares, [part >= subject.draws.share for part in vote], [], vote
     if subject.aimed:
         clean = subject.outputs(x, size)
         both = torch.cat([subject.met(subject.outputs(part, size), clean, truth) for part in points.split(len(x))])
-        return _Answers(both, [now == 1 for now in predictions(both)])
+        return both, [now == 1 for now in predictions(both)], [], []
     logits, maps = subject.answers(points, size)
     if isinstance(subject.goal, PixelGoal) and maps is not None:
         counted, share = tallies(maps, torch.cat([truth] * 2), logits.shape[1]), subject.goal.share
         found = zip(predictions(logits), counted, strict=True)
-        return _Answers(logits, [now >= 0 and wrong_pixels(tally) >= share for now, tally in found], maps, counted)
+        return logits, [now >= 0 and wrong_pixels(tally) >= share for now, tally in found], counted, []
     clean = logits if subject.goal is None else subject.answers(x, size)[0]
     met = [_met(subject, clean, part, truth, aimed) for part in logits.split(len(x))]
-    return _Answers(logits, torch.cat(met).tolist())
+    return logits, torch.cat(met).tolist(), [], []
 
 
 def _met(subject: Subject, clean: Tensor, logits: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
@@ -216,10 +202,11 @@ def tallies(predicted: Tensor, maps: Tensor, classes: int) -> list[Tally]:
 
 
 def _distances(
-    x: Tensor, y: Tensor, names: Iterable[str], own: str, measure: Measure | None
+    x: Tensor, y: Tensor, names: Iterable[str], own: str, measure: Measure | None, device: torch.device
 ) -> dict[str, list[float | None]]:
     """Distances from ``x`` (B, ...) to ``y`` (B, ...) by name, one per image; None if a distance is not defined for
-    these images. ``measure`` computes the distance ``own``."""
+    these images. ``measure`` computes the distance ``own``, on the model's ``device`` because it may contain a
+    network."""
     delta = (y.double() - x.double()).abs().flatten(1)
     plain: dict[str, Callable[[], Tensor]] = {
         "l0": lambda: (delta > 0).sum(1),
@@ -229,21 +216,15 @@ def _distances(
     }
     found: dict[str, list[float | None]] = {}
     for name in names:
+        found[name] = [None] * len(x)
         if name in plain:
             found[name] = plain[name]().double().tolist()
         elif name == own and measure is not None:
-            found[name] = _measured(measure, x, y)
-        else:
-            found[name] = _perceptual(name, x, y)
+            found[name] = _measured(measure, x.to(device), y.to(device))
+        elif x.ndim == 4 and x.shape[1] == 3:  # SSIM and CIEDE2000 of colour images that are large enough
+            with suppress(AlmakitError):
+                found[name] = _measured(get(name), x, y)
     return found
-
-
-def _perceptual(name: str, x: Tensor, y: Tensor) -> list[float | None]:
-    """SSIM and CIEDE2000 of colour images; None if the distance is not defined for these images."""
-    if x.ndim == 4 and x.shape[1] == 3:
-        with suppress(AlmakitError):
-            return _measured(get(name), x, y)
-    return [None] * len(x)
 
 
 @torch.no_grad()

@@ -254,12 +254,8 @@ class Store:
         """Record a unit of work whose file has been written. Recording it twice changes nothing."""
         found = [replace(record, round=row.key.round) for record in records]
         with self.transaction():
-            self.put(replace(row, session=session), [*images, *found, *traces])
-
-    def put(self, row: ChunkRow, values: Sequence[ImageInfo | Record | Trace]) -> None:
-        """Insert a chunk's row and the rows that belong to it, inside a transaction."""
-        self.insert([*values, row])
-        self.db.execute(f"DELETE FROM failures WHERE {_KEY}", fields.row(row.key))
+            self.insert([*images, *found, *traces, replace(row, session=session)])
+            self.db.execute(f"DELETE FROM failures WHERE {_KEY}", fields.row(row.key))
 
     def give_up(self, failure: FailureRow, session: int) -> None:
         """Record that a unit of work was given up in this session. The next session tries it again."""

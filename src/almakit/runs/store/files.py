@@ -78,7 +78,7 @@ def read(folder: Path, row: ChunkRow) -> dict[str, Array]:
     except (SafetensorError, KeyError, TypeError, ValueError) as error:  # a manipulated file can have a matching hash
         raise Corrupt(f"{path} cannot be read: {error}.") from error
     fits = images.ndim >= 2 and images.dtype.kind in "uf" and np.isfinite(images).all()
-    if not fits or any(found[name].ndim != 3 for name in ("maps", "predictions") if name in found):
+    if not fits or ("maps" in found and found["maps"].ndim != 3):
         raise Corrupt(f"{path} does not hold images, which almakit always writes there; do not use this folder.")
     return found
 
