@@ -110,15 +110,9 @@ def make(name: str) -> None:
         print(f"{name}: nothing is left to do.")
         return
     torch.set_num_threads(1)
-    checkpoint = HERE / ".cache" / f"{name}.pt"
     training = data.load(network.entry.dataset, split="train", limit=SANITY)
     trained = train.train(
-        recipe,
-        entry=network.entry,
-        limit=network.limit,
-        test=training,
-        trace=partial(print, name, flush=True),
-        checkpoint=checkpoint,
+        recipe, entry=network.entry, limit=network.limit, test=training, trace=partial(print, name, flush=True)
     )
     facts = made_of | trained.log
     facts["accuracy_on_training_images"] = facts.pop("clean_accuracy")
@@ -129,7 +123,6 @@ def make(name: str) -> None:
     x, labels = images(name, FEW[network.entry.dataset])
     facts["few_right"] = round(len(x) * train.accuracy(trained.model, x, labels))
     train.save(train.Trained(trained.model, facts), HERE / "weights")
-    checkpoint.unlink()
     print(f"{name}: clean accuracy {facts['clean_accuracy']} %", flush=True)
 
 

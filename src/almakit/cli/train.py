@@ -2,8 +2,7 @@
 (ibp, crown-ibp).
 
 Without further flags, a network of the package is trained again by its recipe. The weights (safetensors) and the log
-(JSON: recipe, losses, accuracies) are written to OUT. Re-run the same command to resume after the last whole epoch;
-the weights are the same bit for bit.
+(JSON: recipe, losses, accuracies) are written to OUT. The same command gives the same weights bit for bit.
 
   almakit train mnist/smallcnn-tiny-ddn
   almakit train cifar10/cnn-a-adv --kind pgd --option radius=0.03 --epochs 10 --flip
@@ -93,7 +92,7 @@ def main(args: argparse.Namespace) -> int:
         recipe = _recipe(args, train.recipes(), train.Recipe)
         try:
             limits = {"limit": args.limit, "test_limit": args.test_limit}
-            weights, log = train.train_into(args.out, recipe, **limits, trace=epoch, batch_trace=batch, note=show.note)
+            weights, log = train.train_into(args.out, recipe, **limits, trace=epoch, batch_trace=batch)
         finally:
             show.end()
     if log is None:

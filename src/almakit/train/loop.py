@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import io
 import json
 import math
 import time
@@ -27,7 +26,6 @@ from .recipe import Recipe
 
 MEASURED = 1000
 """Number of test images on which robustness is measured."""
-FORMAT = 1  # of checkpoints
 
 Trace = Callable[[dict[str, Any]], None]
 """Called after every epoch with its entry of the log."""
@@ -51,7 +49,6 @@ def train(
     test_limit: int | None = None,
     test: Dataset | None = None,
     trace: Trace | None = None,
-    checkpoint: Path | None = None,
     batch_trace: BatchTrace | None = None,
 ) -> Trained:
     """Trains the recipe's network on its data set's training split and measures its accuracy on the test split.
@@ -66,13 +63,10 @@ def train(
         test_limit: number of test images.
         test: images that replace the test split.
         trace: called after every epoch.
-        checkpoint: file for the state after every epoch. If it contains a state of the same training, the training
-            resumes and gives the same weights bit for bit.
         batch_trace: called after every batch.
     """
     recipe = settled(recipe, entry)
     entry, objective = entry or networks.entry_of(recipe), recipe.training.objective(**recipe.options)
-    resumed = _read_checkpoint(checkpoint, recipe, limit)
     training, test = networks.data_of(recipe, entry, limit, test_limit, test)
     (x, labels), (test_x, test_labels) = training.tensors(), test.tensors()
     if labels.ndim == 3 and (recipe.shift or recipe.flip):
@@ -88,23 +82,16 @@ def train(
         # epoch, on a copy and with a generator of its own.
         with torch.random.fork_rng(devices=[]):
             tried = torch.Generator().manual_seed(0)
-            objective(copy.deepcopy(model).train(), x[:2], labels[:2], tried, 1.0).backward()
+            objective(copy.deepcopy(model).train(), x[:2], labels[:2], tried, 1.0)
         optimiser = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
         per_epoch = math.ceil(len(x) / recipe.batch_size)
         total = per_epoch * recipe.epochs
         schedule = torch.optim.lr_scheduler.LambdaLR(
             optimiser, lambda step: learning_rate(step / total, recipe.warm_up)
         )
-        stateful: dict[str, Any] = {"model": model.network, "optimiser": optimiser, "schedule": schedule}
         epochs: list[dict[str, Any]] = []
-        if resumed is not None:
-            for name, part in stateful.items():
-                part.load_state_dict(resumed[name])
-            generator.set_state(resumed["generator"])
-            torch.set_rng_state(resumed["random"])
-            epochs = resumed["epochs"]
-        started = time.process_time() - (epochs[-1]["cpu_seconds"] if epochs else 0.0)
-        for epoch in range(len(epochs), recipe.epochs):
+        started = time.process_time()
+        for epoch in range(recipe.epochs):
             model.train()
             losses = []
             for number, rows in enumerate(torch.randperm(len(x), generator=generator).split(recipe.batch_size)):
@@ -125,10 +112,6 @@ def train(
                     f"the loss of {recipe.model} is {mean} after epoch {epoch + 1}; try a smaller learning rate."
                 )
             epochs.append({"epoch": epoch + 1, "loss": mean, "cpu_seconds": seconds})
-            if checkpoint is not None:
-                state = {name: part.state_dict() for name, part in stateful.items()}
-                drawn = {"generator": generator.get_state(), "random": torch.get_rng_state()}
-                _write_checkpoint(checkpoint, recipe, limit, {**state, **drawn, "epochs": epochs})
             if trace is not None:
                 trace(epochs[-1])
     model.to(memory_format=torch.contiguous_format).eval().requires_grad_(False)
@@ -158,25 +141,16 @@ def train_into(
     test_limit: int | None = None,
     trace: Trace | None = None,
     batch_trace: BatchTrace | None = None,
-    note: Callable[[str], None] = lambda sentence: None,
 ) -> tuple[Path, dict[str, Any] | None]:
-    """Train into a folder, and resume an interrupted training. Returns the weights' path and the log, None if the
-    folder contains this training already. ``note`` is called if a training is resumed. See ``train`` for the other
-    arguments."""
+    """Train into a folder. Returns the weights' path and the log, None if the folder contains this training already.
+    See ``train`` for the other arguments."""
     recipe = settled(recipe)
     weights = folder / f"{networks.stem_of(recipe.model)}.safetensors"
     if weights.is_file() and _is_log_of(weights.with_suffix(".json"), recipe, limit, test_limit):
         return weights, None
-    checkpoint = weights.with_suffix(".checkpoint.pt")
-    if checkpoint.is_file():
-        note(f"Resuming from {checkpoint}.")
-    trained = train(
-        recipe, limit=limit, test_limit=test_limit, trace=trace, checkpoint=checkpoint, batch_trace=batch_trace
-    )
+    trained = train(recipe, limit=limit, test_limit=test_limit, trace=trace, batch_trace=batch_trace)
     trained.log.update(limit=limit, test_limit=test_limit)
-    save(trained, folder)
-    checkpoint.unlink(missing_ok=True)
-    return weights, trained.log
+    return save(trained, folder), trained.log
 
 
 def _is_log_of(log: Path, recipe: Recipe, limit: int | None, test_limit: int | None) -> bool:
@@ -252,31 +226,3 @@ def _weights(model: Classifier) -> dict[str, Tensor]:
         for key, value in model.network.state_dict().items()
         if not key.endswith("num_batches_tracked")
     }
-
-
-def _identity(recipe: Recipe, limit: int | None) -> str:
-    """The values that must be equal to resume a training."""
-    return json.dumps({"recipe": asdict(recipe), "limit": limit}, sort_keys=True)
-
-
-def _write_checkpoint(path: Path, recipe: Recipe, limit: int | None, state: dict[str, Any]) -> None:
-    content = io.BytesIO()
-    torch.save({"format": FORMAT, "of": _identity(recipe, limit), **state}, content)
-    write_whole(path, content.getvalue())
-
-
-def _read_checkpoint(path: Path | None, recipe: Recipe, limit: int | None) -> dict[str, Any] | None:
-    """The stored state, None where there is none; a checkpoint of another recipe is an error."""
-    if path is None or not path.is_file():
-        return None
-    try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
-        matches = found["format"] == FORMAT and found["of"] == _identity(recipe, limit)
-    except Exception as error:  # incomplete files raise many kinds of errors
-        raise BadInput(f"{path} is not a checkpoint of almakit train ({error}); delete it to begin again.") from error
-    if not matches:
-        raise BadInput(
-            f"{path} belongs to a training with other settings; give the settings it began with, another --out, or "
-            "delete it."
-        )
-    return dict(found)
