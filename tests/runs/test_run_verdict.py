@@ -13,13 +13,12 @@ from runs.small_runs import Net, images, small_run
 
 import almakit.runs.verdict as verdict
 from almakit.core import Attack, Problem, Result
-from almakit.data.coerce import from_arrays
 from almakit.distances import get
 from almakit.runs.failures import Corrupt
 from almakit.runs.model import open_model
 from almakit.runs.spec import RunSpec
 from almakit.runs.store.files import pack, unpack
-from almakit.runs.verify import damaged_files, verify_images, verify_run
+from almakit.runs.verify import damaged_files, verify_run
 
 SUBJECT = open_model(Net(), RunSpec(model="m", data="d"))
 
@@ -111,14 +110,6 @@ def test_a_damaged_file_is_noticed_before_it_is_judged(tmp_path):
     assert len(damaged_files(run)) == 1 and "recorded contents" in damaged_files(run)[0]
     with pytest.raises(Corrupt, match="recomputes this chunk"):
         verify_run(run, SUBJECT)
-
-
-def test_images_of_any_folder_are_judged():
-    x, labels = images(10)
-    found = verify_images(from_arrays("some", x, labels), SUBJECT)
-    assert (found.images, found.fooled, len(found.wrong)) == (10, 1, 9)
-    aimed = verify_images(from_arrays("some", x, (labels + 1) % 5, targets=Net()(x).argmax(1)), SUBJECT)
-    assert aimed.fooled == 10
 
 
 def test_images_on_the_grid_are_packed_without_loss():

@@ -1,29 +1,25 @@
 """Verifies stored images again, with a newly loaded model, another batch size, full precision, and after rounding to
 8 bits.
 
-The folder is a run folder, whose files are checked by their hashes, or a folder of images with labels (class
-sub-folders or a csv file). Code that a run.toml names is never run; give such a model yourself, with --model.
+The files are checked by their hashes. Code that a run.toml names is never run; give such a model yourself, with
+--model.
 
   almakit verify runs/a
   almakit verify runs/theirs --model mine.py:model
-  almakit verify some/folder --model mnist/smallcnn
 """
 
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from ..data import load
 from ..report.subjects import summarise
 from ..report.table import percent, text_table
 from ..runs.folder import RunFolder
 from ..runs.identity import difference
-from ..runs.spec import RunSpec
-from .arguments import DEVICE, DONE, ERROR, FAILED_IMAGES, JUDGED, TRUST, Usage, within
+from .arguments import DEVICE, DONE, ERROR, FAILED_IMAGES, FOLDER, JUDGED, TRUST, within
 
 ARGUMENTS = (
-    ("folder", Path, "a run folder, or a folder of images"),
+    FOLDER,
     JUDGED,
     ("--goal GOAL", str, "the goal (default: the run's own, unless that is Python code)"),
     DEVICE,
@@ -33,16 +29,6 @@ ARGUMENTS = (
 
 
 def main(args: argparse.Namespace) -> int:
-    if not args.folder.is_dir():
-        raise Usage(f"there is no folder {args.folder}.")
-    if (args.folder / "run.toml").is_file():
-        return _run(args)
-    if not args.model:
-        raise Usage(f"{args.folder} is no run folder (it has no run.toml); to judge a folder of images give --model.")
-    return _images(args)
-
-
-def _run(args: argparse.Namespace) -> int:
     from ..runs import model, verify
 
     run = RunFolder(args.folder)
@@ -81,21 +67,3 @@ def _run(args: argparse.Namespace) -> int:
         print("Every claimed success fools the model. Every number that can be computed again is the stored one.")
     print(*found.not_checked, verify.NOT_CHECKED, sep="\n")
     return DONE if good else FAILED_IMAGES
-
-
-def _images(args: argparse.Namespace) -> int:
-    from ..runs import model, verify
-
-    spec = RunSpec(model=args.model, device=args.device, trust=args.trust)
-    dataset = load(f"folder:{args.folder}")
-    found = verify.verify_images(dataset, model.open_model(args.model, spec), args.batch_size or 64)
-    kind, goal = ("label", "not classified as their label")
-    if dataset.targets is not None:
-        kind, goal = ("target", "classified as their target")
-    share = f"{100 * found.fooled / max(found.images, 1):.1f} %"
-    print(f"{args.folder}: {found.fooled} of {found.images} images ({share}) are {goal} by {args.model}.")
-    for name, wanted, prediction in found.wrong[:20]:
-        print(f"  {name}: {kind} {wanted}, classified as {prediction}")
-    if len(found.wrong) > 20:
-        print(f"  ... and {len(found.wrong) - 20} more")
-    return FAILED_IMAGES if found.wrong else DONE

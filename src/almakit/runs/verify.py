@@ -1,4 +1,4 @@
-"""Verifies a run folder, or any folder of images, with a newly loaded model."""
+"""Verifies a run folder with a newly loaded model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import Any
 from .. import distances, goals
 from ..certify import METHODS
 from ..core.oracle import borrowed
-from ..data.dataset import Dataset
 from ..errors import AlmakitError
 from ..expression import parse
 from ..goals.base import Goal
@@ -280,25 +279,3 @@ def _leaves(value: Any, where: str = "") -> dict[str, Any]:
         return {where: float(f"{value:.9g}") if isinstance(value, float) else value}
     inside = (_leaves(part, f"{where}.{key}".lstrip(".")) for key, part in parts.items())
     return {place: leaf for found in inside for place, leaf in found.items()}
-
-
-@dataclass
-class FolderVerification:
-    """The result of verifying a folder of images."""
-
-    images: int
-    fooled: int  # images that are misclassified, or classified as their target
-    wrong: list[tuple[str, int, int]]  # (id, label or target, prediction) of images that do not fool the model
-
-
-def verify_images(dataset: Dataset, subject: Subject, batch_size: int = 64) -> FolderVerification:
-    """Evaluate the model on images with labels and, if the data contain them, targets."""
-    wrong = []
-    with borrowed(subject.model):
-        for chunk in dataset.chunks(256):
-            goals_of = (chunk.labels if chunk.targets is None else chunk.targets).tolist()
-            found = predictions(subject.logits(chunk.x, batch_size))
-            for name, goal, prediction in zip(chunk.ids, goals_of, found, strict=True):
-                if prediction < 0 or (prediction == goal) != (chunk.targets is not None):
-                    wrong.append((name, goal, prediction))
-    return FolderVerification(len(dataset), len(dataset) - len(wrong), wrong)
