@@ -103,7 +103,7 @@ def test_without_out_the_folder_is_named_after_the_run(source, tmp_path, monkeyp
             1,
             "choose --device cpu",
         ),
-        (["verify", "nowhere"], 2, "no folder"),
+        (["verify", "nowhere"], 1, "no run folder"),
         (["merge", "nowhere"], 1, "no run folder"),
         (["export", "nowhere"], 1, "no run folder"),
         (["fetch"], 2, "say what to fetch"),

@@ -62,10 +62,10 @@ def clean_step(job: Job, task: Task, notify: Notify | None = None) -> Outcome:
         clean = job.kept.clean = subject.clean_pass(chunk.x.to(subject.working), gradients)
     logits, maps = subject.answers(chunk.x, size, chunk.truths, clean)
     counted: Sequence[Tally | None] = [None] * len(chunk)
-    beside = {}
+    beside: dict[str, Array] = {}
     if maps is not None and chunk.maps is not None:
         counted = tallies(maps, chunk.maps, logits.shape[1])
-        beside = {"maps": chunk.maps.numpy().astype(np.int16)}
+        beside["maps"] = chunk.maps.numpy().astype(np.int16)
     if chunk.truths is not None:
         beside["truths"] = chunk.truths.numpy()
     infos, labels = [], chunk.labels.tolist()
