@@ -77,7 +77,7 @@ def parts(run: Path) -> dict[str, float]:
     timed("md, csv, tex", lambda: [tables.written(made, kind) for kind in ("markdown", "csv", "latex")])
     timed("trust", lambda: [trust.checks(subject.summaries, subject.worst_cases) for subject in mine])
     timed("sections", lambda: sections.sections_of(mine))
-    timed("curves, scatter, images", lambda: page.build(mine, page.IMAGES))
+    timed("curves, scatter, images", lambda: page.build(mine))
     timed("summary.json", lambda: report_run.report_summary(mine))
     with tempfile.TemporaryDirectory() as place:
         timed("figures", lambda: figures.draw_curves(mine, Path(place)))

@@ -44,7 +44,7 @@ def test_tables_have_no_certified_columns_where_nothing_is_certified(folder: Pat
     assert "certified" not in tables.written(made, "markdown") and "certified" not in tables.written(made, "latex")
     rows = list(csv.DictReader(io.StringIO(tables.written(made, "csv"))))
     assert {row["certified_median"] for row in rows} == {""} == {row["certified_share"] for row in rows}
-    assert page.build(subjects.load([folder]), page.IMAGES)["certified"] == []
+    assert page.build(subjects.load([folder]))["certified"] == []
 
 
 def test_tables_have_the_median_radius_and_the_gap(folder: Path) -> None:
@@ -98,7 +98,7 @@ def test_the_summary_of_a_certified_run_keeps_to_its_schema(folder: Path) -> Non
 
 def test_the_page_gets_the_sorted_radii_of_a_block_only_if_every_image_has_one(folder: Path) -> None:
     radii = certify(folder, 0.5)
-    (part,) = page.build(subjects.load([folder]), page.IMAGES)["certified"]
+    (part,) = page.build(subjects.load([folder]))["certified"]
     assert part["curve"] == page.packed(np.sort(np.array(list(radii.values()))))
     certify(folder, 0.5, leave_out=1)
-    assert page.build(subjects.load([folder]), page.IMAGES)["certified"] == []
+    assert page.build(subjects.load([folder]))["certified"] == []

@@ -59,3 +59,10 @@ def test_a_page_keeps_each_picture_once(tmp_path: Path) -> None:
     item = data["gallery"][0]
     stored = np.asarray(Image.open(io.BytesIO(base64.b64decode(data["pictures"][item["original"]].partition(",")[2]))))
     assert np.array_equal(stored, pictures.eight_bit(subjects.load([run])[0].runs[0].originals([item["image"]])[0]))
+
+
+def test_large_pictures_are_fewer(tmp_path: Path) -> None:
+    for side, count in ((8, 20), (256, 6)):
+        (subject,) = subjects.load([make_run(tmp_path / str(side), 20, shape=(3, side, side))])
+        assert len(build([subject])["gallery"]) == count == pictures.fitting(subject, 20)
+    assert len(build([subject], 10)["gallery"]) == 10, "unless the reader asks for more"

@@ -14,11 +14,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..report.board import FEW, write_board
+from ..report.board import write_board
 from .arguments import DONE, FOLDERS
-from .report import EPSILON, pictures
+from .report import EPSILON, PICTURES
 
-ARGUMENTS = (FOLDERS, ("--out FOLDER", Path, "where to write", Path("site")), EPSILON, pictures(FEW))
+ARGUMENTS = (FOLDERS, ("--out FOLDER", Path, "where to write", Path("site")), EPSILON, PICTURES)
 
 
 def main(args: argparse.Namespace) -> int:

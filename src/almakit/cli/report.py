@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..report.page import IMAGES
 from ..report.run import write_report
 from ..runs.radii import texts_of
 from ..runs.store.files import inside
@@ -27,8 +26,11 @@ EPSILON: Row = (
 )
 
 
-def pictures(usual: int) -> Row:
-    return ("--images N", within(int, 0), "pictures of at most this many images per model", usual)
+PICTURES: Row = (
+    "--images N",
+    within(int, 0),
+    "pictures of at most this many images per model (default: 60, for a board 12, fewer if they are large)",
+)
 
 
 ARGUMENTS = (
@@ -40,7 +42,7 @@ ARGUMENTS = (
         "the name of the model in the report; repeat it for several models, in the order of their runs",
     ),
     EPSILON,
-    pictures(IMAGES),
+    PICTURES,
     NO_FIGURES,
 )
 

@@ -239,12 +239,10 @@ def _certified(subject: Subject, group: Group, radii: Sequence[float]) -> dict[s
 
 
 SCRIPTS = ("core", "theme", "board")
-FEW = 12
-"""Usual number of images on a model's page, of which a board may have many."""
 
 
 def write_board(
-    folders: Sequence[str | Path], out: str | Path, epsilons: Radii = (), images: int = FEW
+    folders: Sequence[str | Path], out: str | Path, epsilons: Radii = (), images: int | None = None
 ) -> tuple[Board, list[Path]]:
     """Read run folders and write ``index.html``, ``models/*.html`` and ``board.json`` into ``out``. Returns the board
     and the files."""

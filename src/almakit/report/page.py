@@ -24,7 +24,7 @@ from ..version import VERSION
 from . import palette
 from .labels import distance_name, distance_order
 from .numbers import Array
-from .pictures import Album, gallery_of
+from .pictures import Album, fitting, gallery_of
 from .results import Results
 from .sections import Section, sections_of
 from .subjects import Subject, group_key, group_name, groups_of
@@ -36,19 +36,19 @@ SCRIPTS = ("core", "svg", "chart", "theme", "table", "curves", "budget", "scatte
 STYLES = ("base", "parts", "board", "print")
 
 
-IMAGES = 60
-"""Usual number of images whose pictures a page shows for each model."""
+IMAGES, FEW = 60, 12
+"""Usual number of images whose pictures a page shows for each model, in a report and on the pages of a board."""
 
 
 def render(
     subjects: Sequence[Subject],
-    images: int = IMAGES,
+    images: int | None = None,
     board: str | None = None,
     sections: Sequence[Section] | None = None,
 ) -> str:
-    """The page of these subjects, with pictures of at most ``images`` images of each. ``board``: the address of its
-    leaderboard. ``sections``: the result of ``sections_of``, if computed already."""
-    data = build(subjects, images)
+    """The page of these subjects, with pictures of at most ``images`` images of each (by default a number that fits).
+    ``board``: the address of its leaderboard. ``sections``: the result of ``sections_of``, if computed already."""
+    data = build(subjects, images, FEW if board else IMAGES)
     tables = tables_of(subjects)
     return writable(
         template("page.html.j2").render(
@@ -183,8 +183,11 @@ def _thousands(value: float | None) -> str:
 # Data for the page's script.
 
 
-def build(subjects: Sequence[Subject], images: int) -> dict[str, Any]:
-    """The page's data. Names come from untrusted folders and are used as text only."""
+def build(subjects: Sequence[Subject], images: int | None = None, usual: int = IMAGES) -> dict[str, Any]:
+    """The page's data, with pictures of at most ``images`` images of each subject (default: ``usual``, or fewer).
+
+    Names come from untrusted folders and are used as text only.
+    """
     columns = [column for subject in subjects for column in subject.columns]
     methods = list(dict.fromkeys(column.label.method for column in columns))
     album = Album()
@@ -217,7 +220,7 @@ def build(subjects: Sequence[Subject], images: int) -> dict[str, Any]:
     }
     for number, subject in enumerate(subjects):
         first = len(data["attacks"])
-        gallery = gallery_of(subject, number, first, images, album)
+        gallery = gallery_of(subject, number, first, fitting(subject, usual) if images is None else images, album)
         data["gallery"] += gallery
         data["models"].append(_model(subject, len(gallery)))
         data["attacks"] += [
@@ -264,7 +267,6 @@ def _attack(column: Results) -> dict[str, Any]:
         "fixed": fixed,
         "success": part["success_rate"]["value"],
         "median": part["median_all"]["value"],
-        "medianAttacked": part["median_attacked"]["value"],
         "forwards": part["forwards"]["mean"],
         "backwards": part["backwards"]["mean"],
         "seconds": part["seconds"]["per_image"],

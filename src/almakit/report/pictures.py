@@ -18,6 +18,8 @@ from ..runs.store.records import MEASURED, AttackInfo, Record, Tally, outcome, w
 from .subjects import Subject
 
 Bytes = NDArray[np.uint8]
+BYTES = 12_000_000
+"""Usual size of the pictures of a model on a page, before compression."""
 BELOW, SAME, ABOVE = np.array([0x05, 0x5F, 0xB4]), np.array([0xF7, 0xF7, 0xF5]), np.array([0xB8, 0x33, 0x0A])
 """Colours of darker, unchanged and brighter pixels in differences of grey images; blue and red-orange are
 distinguishable for all colour vision."""
@@ -87,6 +89,14 @@ def choose(subject: Subject, limit: int) -> list[int]:
     if len(ranked) > limit:
         ranked = [ranked[round(step * (len(ranked) - 1) / max(limit - 1, 1))] for step in range(limit)]
     return sorted(ranked)
+
+
+def fitting(subject: Subject, most: int) -> int:
+    """The usual number of images to show: ``most``, or fewer where their pictures would have more than ``BYTES``."""
+    if not subject.images or not shows(subject):
+        return most
+    size = subject.runs[0].originals([subject.images[0].index]).size
+    return max(1, min(most, BYTES // (size * (1 + 2 * len(subject.columns)))))
 
 
 TOP = 5

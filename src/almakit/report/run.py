@@ -17,7 +17,6 @@ from ..runs.folder import SUMMARY, RunFolder
 from ..runs.radii import Radii
 from ..runs.store import files
 from . import figures, page, subjects, tables
-from .page import IMAGES
 from .sections import Section, sections_of
 from .subjects import Subject
 from .summary import FORMAT, resisting
@@ -99,7 +98,7 @@ def finish(out: Path, keep: tempfile.TemporaryDirectory[str] | None = None) -> R
 def write_report(
     folders: Sequence[str | Path],
     out: str | Path,
-    images: int = IMAGES,
+    images: int | None = None,
     with_figures: bool = True,
     epsilons: Radii = (),
     names: Sequence[str] = (),
@@ -109,7 +108,7 @@ def write_report(
     Args:
         folders: run folders; those with the same model and images are combined.
         out: folder to write into.
-        images: largest number of images of each model whose pictures are on the page.
+        images: largest number of images of each model whose pictures are on the page, by default 60 or fewer.
         with_figures: whether to draw the figures with matplotlib.
         epsilons: radii to give robust accuracy at, by default those of the runs.
         names: names of the models, in their order.
