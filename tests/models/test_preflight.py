@@ -49,6 +49,7 @@ def test_the_zoo_passes(name: str) -> None:
         (lambda x: MODEL(x).detach(), "non-differentiable", "refuse"),
         (lambda x: MODEL(x.detach().requires_grad_(True)), "non-differentiable", "refuse"),
         (lambda x: MODEL((x * 255).round() / 255), "zero-gradient", "refuse"),
+        (lambda x: MODEL(x.detach()) + 0.1 * x.flatten(1)[:, 300:310], "constant-gradient", "warn"),
         (lambda x: MODEL(x) + 0 * (x - x).flatten(1).norm(dim=1, keepdim=True).sqrt(), "nan-gradient", "refuse"),
         (lambda x: MODEL(x) / torch.zeros(1), "nan-logits", "refuse"),
         (lambda x: MODEL(x).squeeze(0), "batch-dependent", "refuse"),
@@ -73,6 +74,11 @@ def test_gradients_that_nobody_needs_are_a_note(model: object) -> None:
     needed, not_needed = (preflight(model, X[:16], LABELS[:16], gradients=each) for each in (True, False))
     assert [f.severity for f in needed.findings] == ["refuse"] and [f.severity for f in not_needed.findings] == ["note"]
     assert "square" in str(needed.findings[0]) and "hopskipjump" in str(needed.findings[0])
+
+
+def test_a_linear_model_has_a_constant_gradient_that_it_follows() -> None:
+    linear = nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
+    assert "constant-gradient" not in names(linear, X, linear(X).argmax(1))
 
 
 def test_some_zero_gradients_warn() -> None:

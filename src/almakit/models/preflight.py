@@ -39,6 +39,8 @@ REMEDIES: dict[str, str] = {
     "class-elsewhere": "Check the order of the classes (a missing class folder shifts all later ones); a classes.txt "
     "beside the images sets it.",
     "class-order": _SAY_ORDER,
+    "constant-gradient": "The backward pass is a stand-in that says nothing of the model (such as x.detach() + 0 * x "
+    "and a constant): give one that follows it (--surrogate), or use attacks that need no gradients, square and hopskipjump.",
     "data-range": "Bring the images to [0, 1]: divide by 255 once; undo a normalisation and give it to the model, "
     "normalisation=(means, deviations).",
     "few-images": "Give ten images or more.",
@@ -388,9 +390,28 @@ def _gradients(examined: Examined) -> Iterator[Finding]:
             f"The gradient of the logits' margin is zero for {int(zero.sum())} {share}: robustness may only seem high."
         )
         yield finding("zero-gradient", what, severity(zero))
+    if constant := _constant(x, logits.detach(), flat):
+        what = f"{constant} {share} have the same gradient as another image, and their logits do not follow it."
+        yield finding("constant-gradient", what, "warn" if examined.gradients else "note")
     if bool(blind.any()):
         what = f"The cross-entropy's gradient vanishes for {int(blind.sum())} {share} though the margin's does not."
         yield finding("saturated", what)
+
+
+def _constant(x: Tensor, logits: Tensor, slopes: Tensor) -> int:
+    """The number of images ``x`` (B, ...) whose margin has the gradient (B, n) of another image with the same two first
+    classes, although the difference of the two margins is not linear."""
+    if logits.ndim > 2:
+        return 0
+    top, pairs = logits.double().topk(2, 1)
+    margins, first, found = top[:, 0] - top[:, 1], dict[tuple[int, ...], int](), 0
+    for row, pair in enumerate(map(tuple, pairs.tolist())):
+        other = first.setdefault(pair, row)
+        if other != row and bool(slopes[row].any()) and torch.allclose(slopes[row], slopes[other], rtol=1e-3):
+            moved = float(margins[row] - margins[other])
+            linear = float(slopes[row].double() @ (x[row] - x[other]).double().flatten())
+            found += abs(moved - linear) > 0.1 * abs(moved)
+    return found
 
 
 def _consistency(examined: Examined) -> Iterator[Finding]:
