@@ -31,20 +31,18 @@ class LPA(FixedEpsilon):
     Args:
         searches: rounds, with a ten times larger weight on the distance in each.
         weight: the first weight on the distance.
-        confidence_cap: the margin beyond which the loss is flat.
     """
 
     title = "LPA"
     cost = "searches x steps + 2 forwards, searches x steps backwards, fewer with early stops"
     paper = "Laidlaw, Singla and Feizi, ICLR 2021"
     presets = {"paper": {"steps": 40, "searches": 5}}
-    ranges = {"[1, inf)": "searches", "(0, inf)": "weight", "[0, inf)": "confidence_cap"}
+    ranges = {"[1, inf)": "searches", "(0, inf)": "weight"}
 
     distance: DistanceLike = "lpips"
     steps: int = 40
     searches: int = 5
     weight: float = 0.01
-    confidence_cap: float = 1.0
 
     def run_at(self, problem: Problem, epsilon: Tensor) -> None:
         x, box = problem.x, problem.box
@@ -56,7 +54,7 @@ class LPA(FixedEpsilon):
                 query = problem.query(point, distance_grad=True)
                 problem.release(reached(problem, epsilon))
                 push = problem.replace_zero_gradients(query.margin_gradient(), ~query.success)
-                unreached = query.margin > -self.confidence_cap
+                unreached = query.margin > -1.0
                 too_far = query.distance > epsilon
                 slope = (
                     per_image(unreached.to(x.dtype), x) * push

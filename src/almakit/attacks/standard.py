@@ -21,59 +21,45 @@ from ..radius import number
 from . import get
 from .ensemble import Ensemble
 
-# A composition published under a name never changes; another composition is another version. A test checks these lines.
-# fmt: off
+# A composition published under a name never changes; another composition is another version. A test checks the texts.
+STAGES = {
+    "apgd": "apgd(distance=NORM, epsilon={}, steps=100)",
+    "soft-walk": "soft-walk(distance=NORM, steps=100)",
+    "apgd-t": "apgd(distance=NORM, epsilon={}, steps=100, loss=targeted-dlr, rivals=9, finalists=3)",
+    "soft-walk-300": "soft-walk(distance=NORM, steps=300)",
+    "fab-t": "fab(distance=NORM, steps=50, targeted_classes=9)",
+    "square": "square(distance=NORM, epsilon={}, steps=5000, trial=100)",
+}
 AT_RADIUS: dict[str, dict[str, dict[str, str]]] = {
     "almakit-standard-v1": {
-        "linf": {
-            "apgd": "apgd(distance=linf, epsilon={}, steps=100)",
-            "soft-walk": "soft-walk(distance=linf, steps=100)",
-            "apgd-t": "apgd(distance=linf, epsilon={}, steps=100, loss=targeted-dlr, rivals=9, finalists=3)",
-            "soft-walk-300": "soft-walk(distance=linf, steps=300)",
-            "square": "square(distance=linf, epsilon={}, steps=5000, trial=100)",
-        },
-        "l2": {
-            "apgd": "apgd(distance=l2, epsilon={}, steps=100)",
-            "soft-walk": "soft-walk(distance=l2, steps=100)",
-            "apgd-t": "apgd(distance=l2, epsilon={}, steps=100, loss=targeted-dlr, rivals=9, finalists=3)",
-            "soft-walk-300": "soft-walk(distance=l2, steps=300)",
-            "square": "square(distance=l2, epsilon={}, steps=5000, trial=100)",
-        },
-        "l1": {
-            "soft-walk": "soft-walk(distance=l1, steps=100)",
-            "apgd": "apgd(distance=l1, epsilon={}, steps=100)",
-            "apgd-t": "apgd(distance=l1, epsilon={}, steps=100, loss=targeted-dlr, rivals=9, finalists=3)",
-            "soft-walk-300": "soft-walk(distance=l1, steps=300)",
-            "fab-t": "fab(distance=l1, steps=50, targeted_classes=9)",
-            "square": "square(distance=l1, epsilon={}, steps=5000, trial=100)",
-        },
+        norm: {stage: STAGES[stage].replace("NORM", norm) for stage in stages.split()}
+        for norm, stages in {
+            "linf": "apgd soft-walk apgd-t soft-walk-300 square",
+            "l2": "apgd soft-walk apgd-t soft-walk-300 square",
+            "l1": "soft-walk apgd apgd-t soft-walk-300 fab-t square",
+        }.items()
     }
 }
 """At one radius, which replaces ``{}``: each stage attacks the images that the stages before it did not break."""
+MEMBERS = {
+    "soft-walk": "soft-walk(distance=NORM, steps=500)",
+    "fmn": "fmn(distance=NORM, steps=500)",
+    "fab": "fab(distance=NORM, steps=50, targeted_classes=9)",
+    "search": "search(attack=apgd(distance=NORM, steps=50, loss=targeted-dlr, rivals=4), halvings=7)",
+    "sigma-zero": "sigma-zero(steps=500)",
+}
 SMALLEST: dict[str, dict[str, tuple[str, ...]]] = {
     "almakit-standard-v1": {
-        "linf": (
-            "soft-walk(distance=linf, steps=500)",
-            "fmn(distance=linf, steps=500)",
-            "search(attack=apgd(distance=linf, steps=50, loss=targeted-dlr, rivals=4), halvings=7)",
-        ),
-        "l2": (
-            "soft-walk(distance=l2, steps=500)",
-            "fmn(distance=l2, steps=500)",
-            "search(attack=apgd(distance=l2, steps=50, loss=targeted-dlr, rivals=4), halvings=7)",
-        ),
-        "l1": (
-            "soft-walk(distance=l1, steps=500)",
-            "fmn(distance=l1, steps=500)",
-            "fab(distance=l1, steps=50, targeted_classes=9)",
-            "search(attack=apgd(distance=l1, steps=50, loss=targeted-dlr, rivals=4), halvings=7)",
-        ),
-        "l0": ("soft-walk(distance=l0, steps=500)", "sigma-zero(steps=500)", "fmn(distance=l0, steps=500)"),
+        norm: tuple(MEMBERS[member].replace("NORM", norm) for member in members.split())
+        for norm, members in {
+            "linf": "soft-walk fmn search",
+            "l2": "soft-walk fmn search",
+            "l1": "soft-walk fmn fab search",
+            "l0": "soft-walk sigma-zero fmn",
+        }.items()
     }
 }
 """Without a radius: the smallest change of each image over these attacks."""
-# fmt: on
-
 CURRENT = "almakit-standard-v1"
 FLAT = "the gradient was zero"
 """Beginning of the reason for images whose gradient was zero at every query."""

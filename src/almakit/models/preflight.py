@@ -40,7 +40,8 @@ REMEDIES: dict[str, str] = {
     "beside the images sets it.",
     "class-order": _SAY_ORDER,
     "constant-gradient": "The backward pass is a stand-in that says nothing of the model (such as x.detach() + 0 * x "
-    "and a constant): give one that follows it (--surrogate), or use attacks that need no gradients, square and hopskipjump.",
+    "and a constant): give one that follows it (--surrogate), or use attacks that need no gradients, square and "
+    "hopskipjump.",
     "data-range": "Bring the images to [0, 1]: divide by 255 once; undo a normalisation and give it to the model, "
     "normalisation=(means, deviations).",
     "few-images": "Give ten images or more.",
