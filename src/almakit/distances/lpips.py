@@ -10,18 +10,19 @@ the convolutions alone.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from ..data import hub
 from ..errors import BadInput
+from ..tensors import per_image
 from .alexnet import LAYERS, Convolutions
 from .base import Bound, Distance
-from .delta_e import safe_sqrt
 
 SMALLEST = 31  # the second pooling sees at least one window from 31 pixels on
 _TINY = 1e-24
@@ -68,34 +69,6 @@ def _pool(features: Tensor) -> Tensor:
     return F.max_pool2d(features, 3, 2)
 
 
-def _pool_difference(reference: _Activation, step: Tensor) -> Tensor:
-    """The difference after pooling; if both sides select the same position, exactly the step at it."""
-    assert reference.pooled is not None
-    _, places = F.max_pool2d((step - reference.floor).detach(), 3, 2, return_indices=True)
-    at = places.flatten(2)
-    drop = -reference.floor.flatten(2).gather(2, at) - reference.pooled.flatten(2)
-    return (step.flatten(2).gather(2, at) + drop).view(places.shape)
-
-
-def _unit_difference(reference: _Activation, step: Tensor) -> tuple[Tensor, Tensor]:
-    """v/|v| - u/|u| over channels, for the reference u and v = u + step; a zero vector stays zero. Returned as a vector
-    and its divisor.
-
-    With the larger norm m and the unit vector e of the shorter one it is (step - e (|v| - |u|)) / m, which divides by
-    nothing small.
-    """
-    after = step - reference.floor
-    norm = _channel_norm(after)
-    growth = (step * (after - reference.floor)).sum(1, keepdim=True) / (norm + reference.norm)
-    shrunk = (norm < reference.norm).to(
-        norm.dtype
-    )  # then the shorter one is v, else u; both are -(floor - shrunk * step)
-    shorter = torch.minimum(norm, reference.norm)
-    return torch.addcmul(step, torch.addcmul(reference.floor, shrunk, step, value=-1), growth / shorter), torch.maximum(
-        norm, reference.norm
-    )
-
-
 class _Seen(NamedTuple):
     """Values of one layer of the forward pass for the gradient; v is the ReLU's output."""
 
@@ -105,6 +78,22 @@ class _Seen(NamedTuple):
     square: Tensor  # |v/|v| - u/|u||^2 (B, 1, H, W)
     places: Tensor | None  # positions that the pooling before this layer selected
     entering: torch.Size  # shape of the convolution's input
+
+
+class _Differentiable(torch.autograd.Function):
+    """The distance of ``y`` as a part of autograd's graph, with the closed-form gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, y: Tensor, bound: Bound) -> Tensor:
+        value, gradient = bound.value_and_grad(y)
+        ctx.save_for_backward(gradient)
+        return value
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, weights: Tensor) -> tuple[Tensor, None]:
+        (gradient,) = ctx.saved_tensors
+        return gradient * per_image(weights, gradient), None
 
 
 class _LPIPSBound(Bound):
@@ -132,28 +121,28 @@ class _LPIPSBound(Bound):
             features = features if pooled is None else pooled
         return activations
 
-    def squares(self, y: Tensor, heads: list[Tensor] | None = None) -> Tensor:
-        """Per image and layer (B, 5): the squared difference of normalised features, summed over channels (or by
-        ``heads``), mean over places."""
-        step, layers = (y - self.x) / self.std, []
-        for index, (layer, reference) in enumerate(zip(LAYERS, self.activations, strict=True)):
-            if layer.pooled:
-                step = _pool_difference(self.activations[index - 1], step)
-            step = self.network.convolve(layer, step)
-            # relu(u + d) - relu(u) = max(d + min(u, 0), -max(u, 0))
-            step = (step + reference.below).clamp(min=reference.floor)
-            vector, divisor = _unit_difference(reference, step)
-            square = vector.square()
-            summed = square.sum(1, keepdim=True) if heads is None else F.conv2d(square, heads[index])
-            layers.append((summed / divisor.square()).mean((1, 2, 3)))
-        return torch.stack(layers, 1)
+    @property
+    def heads(self) -> list[Tensor] | None:
+        """Five weights (1, C, 1, 1) of the learned distance; None without."""
+        if not self.distance.learned:
+            return None
+        weights = _weights("lpips/alexnet-heads-v0.1.safetensors", self.x.dtype, self.x.device)
+        return [weights[f"lin{index}.model.1.weight"] for index in range(len(LAYERS))]
 
     def __call__(self, y: Tensor) -> Tensor:
-        return safe_sqrt(self.squares(y).sum(1))
+        if y.requires_grad and torch.is_grad_enabled():
+            value: Tensor = _Differentiable.apply(y, self)
+            return value
+        return self._value(self._look(y.detach()), self.heads)
 
+    @torch.no_grad()
     def _look(self, y: Tensor) -> list[_Seen]:
-        """The forward pass of ``y`` (B, 3, H, W), layer by layer; the same arithmetic as ``squares``, in place where
-        possible."""
+        """The forward pass of ``y`` (B, 3, H, W), layer by layer, in place where possible.
+
+        With u and v = u + step the two inputs of a ReLU: relu(v) - relu(u) = max(step + min(u, 0), -max(u, 0)). Where
+        pooling selects one position on both sides, the difference is the step at it. With the larger norm m and the
+        unit vector e of the shorter one, v/|v| - u/|u| = (step - e (|v| - |u|)) / m, which divides by nothing small.
+        """
         step = (y - self.x) / self.std
         layers_y: list[_Seen] = []
         for index, (layer, reference) in enumerate(zip(LAYERS, self.activations, strict=True)):
@@ -179,11 +168,21 @@ class _LPIPSBound(Bound):
         return layers_y
 
     @torch.no_grad()
+    def _value(self, layers_y: list[_Seen], heads: list[Tensor] | None) -> Tensor:
+        """(B,) the distance: the root of the sum over layers of the mean over places, without root under ``heads``."""
+        if heads is None:
+            return torch.stack([layer.square.mean((1, 2, 3)) for layer in layers_y], 1).sum(1).sqrt()
+        means = [
+            F.conv2d(layer.vector.square(), head).mean((1, 2, 3)) for layer, head in zip(layers_y, heads, strict=True)
+        ]
+        return torch.stack(means, 1).sum(1)
+
+    @torch.no_grad()
     def value_and_grad(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        layers_y = self._look(y.detach())
-        value = torch.stack([layer.square.mean((1, 2, 3)) for layer in layers_y], 1).sum(1).sqrt()
+        layers_y, heads = self._look(y.detach()), self.heads
+        value, gradient = self._value(layers_y, heads), self._pull_back(layers_y, heads)
         # d sqrt(s) = ds / (2 sqrt(s)); where all is equal the gradient of s is zero, and stays zero
-        return value, self._pull_back(layers_y, None) / (2 * value.masked_fill(value == 0, 1))[:, None, None, None]
+        return value, gradient if heads is not None else gradient / per_image(2 * value.masked_fill(value == 0, 1), y)
 
     def _pull_back(self, layers_y: list[_Seen], heads: list[Tensor] | None) -> Tensor:
         """The gradient in y (B, 3, H, W) of the sum over layers of the mean over places of w.w (or w.hw under
@@ -214,7 +213,7 @@ class _LPIPSBound(Bound):
         return gradient / self.std
 
     def take(self, rows: Tensor) -> Bound:
-        return type(self)(self.distance, self.x[rows], [activation.take(rows) for activation in self.activations])
+        return _LPIPSBound(self.distance, self.x[rows], [activation.take(rows) for activation in self.activations])
 
 
 class LPIPS(Distance):
@@ -229,6 +228,7 @@ class LPIPS(Distance):
     first_step = {"paper": 1e-3, "scripts": 1e-2}
     mean: ClassVar[tuple[float, float, float]] = (0.485, 0.456, 0.406)
     std: ClassVar[tuple[float, float, float]] = (0.229, 0.224, 0.225)
+    learned: ClassVar[bool] = False
 
     def check(self, x: Tensor) -> None:
         if x.ndim != 4 or x.shape[1] != 3:
@@ -244,25 +244,6 @@ class LPIPS(Distance):
         return _LPIPSBound(self, x)
 
 
-class _LPIPSLearnedBound(_LPIPSBound):
-    @property
-    def heads(self) -> list[Tensor]:
-        """Five weights (1, C, 1, 1)."""
-        weights = _weights("lpips/alexnet-heads-v0.1.safetensors", self.x.dtype, self.x.device)
-        return [weights[f"lin{index}.model.1.weight"] for index in range(len(LAYERS))]
-
-    def __call__(self, y: Tensor) -> Tensor:
-        return self.squares(y, self.heads).sum(1)
-
-    @torch.no_grad()
-    def value_and_grad(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        layers_y, heads = self._look(y.detach()), self.heads
-        layers = [
-            F.conv2d(layer.vector.square(), head).mean((1, 2, 3)) for layer, head in zip(layers_y, heads, strict=True)
-        ]
-        return torch.stack(layers, 1).sum(1), self._pull_back(layers_y, heads)
-
-
 class LPIPSLearned(LPIPS):
     """Zhang's learned LPIPS, version 0.1, AlexNet: squared differences of normalised features under non-negative linear
     heads.
@@ -274,10 +255,7 @@ class LPIPSLearned(LPIPS):
 
     name, degree, about = "lpips-learned", 2, "Zhang's learned LPIPS v0.1, AlexNet (the lpips package's number)"
     first_step = {}
+    learned = True
     # The package shifts and scales images in [-1, 1]; the same for images in [0, 1].
     mean = ((1 - 0.030) / 2, (1 - 0.088) / 2, (1 - 0.188) / 2)
     std = (0.458 / 2, 0.448 / 2, 0.450 / 2)
-
-    def bind(self, x: Tensor) -> Bound:
-        self.check(x)
-        return _LPIPSLearnedBound(self, x)
