@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import import_module
@@ -144,19 +143,10 @@ def optional(module: str, missing: str, install: str = "") -> Any:
         return import_module(module)
     except Exception as error:
         root = module.split(".")[0]
-        absent = str(error.name).split(".")[0] if isinstance(error, ModuleNotFoundError) and error.name else None
-        if absent == root:
+        if isinstance(error, ModuleNotFoundError) and str(error.name).split(".")[0] == root:
             raise Unavailable(missing) from error
-        if absent is not None:
-            raise Unavailable(f"{root} is installed but lacks {absent}: pip install {absent}.") from error
         why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-        if "torchvision" in str(error):
-            torch = getattr(sys.modules.get("torch"), "__version__", "")
-            raise Unavailable(
-                f"{root} is installed but does not go with torch {torch} ({why}): install the torchvision that was "
-                "built for it, from where that torch came (pip install --force-reinstall --no-deps torchvision "
-                "--index-url <the same as for torch>); almakit itself does not need it."
-            ) from error
-        raise Unavailable(
-            f"{root} is installed but cannot be imported ({why}): {install or f'pip install -U {root}'}."
-        ) from error
+        hint = install or f"pip install -U {root}"
+        if "torchvision" in str(error):  # it fits one version of torch
+            hint = "install the torchvision that was built for your torch, from where that came"
+        raise Unavailable(f"{root} is installed but cannot be imported ({why}): {hint}.") from error
