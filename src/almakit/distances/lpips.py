@@ -131,7 +131,7 @@ class _LPIPSBound(Bound):
 
     def __call__(self, y: Tensor) -> Tensor:
         if y.requires_grad and torch.is_grad_enabled():
-            value: Tensor = _Differentiable.apply(y, self)
+            value: Tensor = _Differentiable.apply(y, self)  # type: ignore[no-untyped-call]
             return value
         return self._value(self._look(y.detach()), self.heads)
 
