@@ -23,14 +23,12 @@ MODEL = "mnist/smallcnn-tiny"
 
 def write(root: Path, names: dict[int, str], count: int = 64) -> Path:
     """Digits as PNG files in class folders; ``names``: which digits, and how their folders are called."""
-    data = almakit.data.load("mnist-demo", limit=count)
-    for sample in data:
-        if sample.label in names:
-            place = root / names[sample.label]
+    chunk = almakit.data.load("mnist-demo", limit=count).chunk(range(count))
+    for name, image, label in zip(chunk.ids, chunk.x, chunk.labels.tolist(), strict=True):
+        if label in names:
+            place = root / names[label]
             place.mkdir(parents=True, exist_ok=True)
-            Image.fromarray((sample.image[0] * 255).round().byte().numpy()).save(
-                place / f"{sample.id.replace('/', '-')}.png"
-            )
+            Image.fromarray((image[0] * 255).round().byte().numpy()).save(place / f"{name}.png")
     return root
 
 

@@ -11,9 +11,9 @@ from .user_file import is_user_file
 
 if TYPE_CHECKING:
     from . import hub
-    from .dataset import Chunk, Dataset, Sample, image_sha256
+    from .dataset import Chunk, Dataset, image_sha256
 
-__all__ = ["Chunk", "Dataset", "Sample", "forms", "hub", "image_sha256", "load", "names"]
+__all__ = ["Chunk", "Dataset", "forms", "hub", "image_sha256", "load", "names"]
 
 NAMES = {
     "mnist-demo": "256 MNIST test digits inside the package",
@@ -121,6 +121,6 @@ def __getattr__(name: str) -> Any:
     # The first needs safetensors, the others torch: both are imported on first use.
     if name == "hub":
         return import_module(".hub", __name__)
-    if name in ("Chunk", "Dataset", "Sample", "image_sha256"):
+    if name in ("Chunk", "Dataset", "image_sha256"):
         return getattr(import_module(".dataset", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -29,17 +29,6 @@ def image_sha256(image: Tensor, classes: Tensor | None = None, truth: Tensor | N
 
 
 @dataclass(frozen=True, eq=False)
-class Sample:
-    """One image (C, H, W) in [0, 1] with its label, and its target class if the data set has one."""
-
-    id: str
-    image: Tensor
-    label: int
-    sha256: str
-    target: int | None = None
-
-
-@dataclass(frozen=True, eq=False)
 class Chunk:
     """Some samples together: ``x`` float32 (B, C, H, W), or (B, ...) of other data, in [0, 1], ``labels`` int64 (B,),
     ``targets`` int64 (B,) or None.
@@ -103,12 +92,6 @@ class Dataset:
 
     def __repr__(self) -> str:
         return f"Dataset({self.name!r}, {len(self)} images)"
-
-    def __iter__(self) -> Iterator[Sample]:
-        for index in range(len(self)):
-            one = self.chunk([index])
-            target = None if one.targets is None else int(one.targets[0])
-            yield Sample(one.ids[0], one.x[0], int(one.labels[0]), one.sha256[0], target)
 
     def chunk(self, indices: Sequence[int]) -> Chunk:
         """The samples at these positions."""

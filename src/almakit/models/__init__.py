@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from .classifier import Classifier
-    from .preflight import Finding, Preflight
 
-__all__ = ["ZOO", "Classifier", "Entry", "Finding", "Preflight", "forms", "load", "names"]
+__all__ = ["ZOO", "Classifier", "Entry", "forms", "load", "names"]
 
 LIBRARIES = ("torchvision", "timm", "hf", "robustbench")
 FORMS = (
@@ -104,7 +103,6 @@ def opened(model: str | Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor
 
 
 def __getattr__(name: str) -> Any:
-    # These need torch, which is imported on first use.
-    if name in ("Classifier", "Finding", "Preflight"):
-        return getattr(import_module(".classifier" if name == "Classifier" else ".preflight", __name__), name)
+    if name == "Classifier":  # needs torch, which is imported on first use
+        return import_module(".classifier", __name__).Classifier
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

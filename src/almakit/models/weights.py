@@ -64,20 +64,14 @@ def fit(network: nn.Module, state: Mapping[str, Tensor], name: str) -> None:
     )
     fitting = {key.removeprefix(best): value for key, value in state.items() if key.startswith(best)}
     missing = sorted(needed - set(fitting))
-    if missing:
-        share = f"{len(missing)} of {len(needed)} tensors, such as {missing[0]}"
-        raise BadModel(f"the weights for {name} lack {share}; they are for another architecture.")
     surplus = sorted(key for key in set(fitting) - set(own) if not any(part in key for part in HARMLESS))
-    if surplus:
-        raise BadModel(
-            f"the weights for {name} hold {len(surplus)} tensors the architecture lacks, such as {surplus[0]}."
-        )
-    wrong = [key for key in needed if fitting[key].shape != own[key].shape]
-    if wrong:
-        raise BadModel(
-            f"the weights for {name} have {wrong[0]} of shape {tuple(fitting[wrong[0]].shape)}; the architecture has "
-            f"{tuple(own[wrong[0]].shape)}."
-        )
+    wrong = [key for key in needed & set(fitting) if fitting[key].shape != own[key].shape]
+    for faults, what in ((missing, "lack"), (surplus, "have in addition"), (wrong, "have in another shape")):
+        if faults:
+            raise BadModel(
+                f"the weights for {name} are for another architecture: they {what} {len(faults)} tensors, such as "
+                f"{faults[0]}."
+            )
     network.load_state_dict({key: fitting[key] for key in needed}, strict=False)
 
 
