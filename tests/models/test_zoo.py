@@ -221,9 +221,9 @@ def test_weights_of_another_library_are_taken_where_it_is_installed(monkeypatch:
 
 def test_weights_that_do_not_fit_are_refused() -> None:
     state = dict(small_wide().state_dict())
-    with pytest.raises(BadModel, match="lack 1 tensors, such as fc.weight"):
+    with pytest.raises(BadModel, match=r"lack 1 tensors, such as fc\.weight"):
         fit(small_wide(), {key: value for key, value in state.items() if key != "fc.weight"}, "a net")
-    with pytest.raises(BadModel, match="have in addition 1 tensors, such as extra.weight"):
+    with pytest.raises(BadModel, match=r"have in addition 1 tensors, such as extra\.weight"):
         fit(small_wide(), state | {"extra.weight": torch.ones(1)}, "a net")
     with pytest.raises(BadModel, match="have in another shape 2 tensors, such as fc"):
         fit(small_wide(classes=7), state, "a net")

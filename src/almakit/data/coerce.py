@@ -69,8 +69,8 @@ def dataset_of(
         ordered: the order must be the same every time.
         units: for values (N, ...) other than images in [0, 1]: lo, hi, step and fixed of ``Features``.
     """
-    if units is not None and isinstance(data, (str, Dataset)):
-        raise BadInput("a box of your own is for values given from Python: a pair (values, labels), or a DataLoader.")
+    if units is not None and not isinstance(data, tuple):
+        raise BadInput("a box of your own is for values given from Python: a pair (values, labels).")
     if isinstance(data, Dataset):
         return data
     name = name_of(data)
@@ -87,10 +87,10 @@ def dataset_of(
     if hasattr(data, "columns") and hasattr(data, "to_dict"):
         return from_table(name, data.to_dict("records"), size)
     if not isinstance(data, (str, bytes, Tensor, np.ndarray)):
-        if units is None and hasattr(data, "__getitem__") and hasattr(data, "__len__"):
+        if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
             return _from_indexed(name, data, last, size)
         if isinstance(data, Iterable):
-            return from_arrays(name, *_read_all(name, data, last, units is None), size=size, units=units)
+            return from_arrays(name, *_read_all(name, data, last), size=size)
     raise BadInput(
         "data are a name, a pair (images, labels), a DataLoader, a data set or a pandas frame with the columns file "
         f"and label, not a {type(data).__name__}."
@@ -214,25 +214,24 @@ def _from_indexed(name: str, data: Any, last: int | None, size: int | None) -> D
     return Dataset(name, _numbers(count), classes, read, None, _class_names(data), truths=truths)
 
 
-def _read_all(name: str, batches: Iterable[Any], last: int | None, images: bool) -> tuple[Tensor, list[Any]]:
-    """Values (N, ...) and labels of batches, or of single samples: ``images`` with a class or a map of classes each, or
-    other values with one number each."""
-    values: list[Tensor] = []
+def _read_all(name: str, batches: Iterable[Any], last: int | None) -> tuple[Tensor, list[Any]]:
+    """Images (N, ...) and labels of batches, or of single samples with a class or a map of classes each."""
+    images: list[Tensor] = []
     labels: list[Any] = []
     for batch in batches:
         x, y = _parts(name, batch)
         y = torch.as_tensor(y)
-        if y.ndim == 0 or (images and y.ndim == 2):
-            values.append(_image(name, x) if images else torch.as_tensor(x))
+        if y.ndim in (0, 2):
+            images.append(_image(name, x))
             labels.append(y.tolist())
         else:
-            values += list(_floats(as_images(name, x)) if images else torch.as_tensor(x))
+            images += list(_floats(as_images(name, x)))
             labels += y.tolist()
         if last is not None and len(labels) >= last:
             break
     if not labels:
         raise BadInput(f"{name} gave no images.")
-    return stacked(name, values), labels
+    return stacked(name, images), labels
 
 
 def _labels(name: str, data: Any, count: int) -> Iterator[Any]:

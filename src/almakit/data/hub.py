@@ -202,17 +202,9 @@ def _fault(candidate: Path, file: File) -> str | None:
         return None
     digest = hashlib.sha256()
     try:
-        if candidate.suffix == ".npz":
-            left = file.size
-            with zipfile.ZipFile(candidate) as archive:
-                for name in sorted(archive.namelist()):
-                    digest.update(name.encode() + b"\0")
-                    with archive.open(name) as member:
-                        left -= _read(member, left, digest.update)
-        else:
-            with gzip.open(candidate) if candidate.suffix == ".gz" else candidate.open("rb") as opened:
-                _read(opened, file.size, digest.update)
-    except (OSError, EOFError, AlmakitError, zlib.error, zipfile.BadZipFile) as error:
+        with gzip.open(candidate) if candidate.suffix == ".gz" else candidate.open("rb") as opened:
+            _read(opened, file.size, digest.update)
+    except (OSError, EOFError, AlmakitError, zlib.error) as error:
         return f"cannot be read ({error})"
     if (found := digest.hexdigest()) != file.sha256:
         return f"its contents have sha256 {found}, not {file.sha256}"
