@@ -43,7 +43,6 @@ speed rows | time and memory against other libraries and bare passes | an hour |
 speed guard | whether anything has become slower than the kept rows | 5 min
 speed machine | whole commands on the whole machine against adv-lib | 15 min | machine.json | guide-large.md
 speed launches | operators and reads per query where reading is expensive | a minute | launches.json
-speed tolerance | what --budget auto saves and costs | an hour | tolerance.json | speed-and-reliability.md
 size | lines, statements, frames to the model and parameters of the source | 10 s
 parity | our ALMA beside the authors' library and their paper | 1.5 h | parity.json | figures/parity.md
 recompute | every number of reports and boards computed anew | 2 min | recompute.json

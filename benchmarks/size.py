@@ -21,9 +21,9 @@ from benchmarks.common import markdown
 
 SOURCE = Path(almakit.__file__).parent
 LIMIT = 8
-# Calls of users have more: 14 options beside model, x, labels, targets and goal.
+# Calls of users have more: ten options beside model, x, labels, targets and goal.
 LIMITS = {
-    "core/attack.py Attack.__call__": 19,
+    "core/attack.py Attack.__call__": 15,
     "api.py attack": 9,
     "api.py standard_evaluation": 9,
     "api.py evaluate": 16,

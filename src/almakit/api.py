@@ -19,9 +19,8 @@ from . import goals
 from .attacks import get
 from .attacks.standard import CURRENT, Standard, StandardEvaluation, evaluate_in_stages
 from .core import Attack, Box, Result
-from .core.attack import DistanceLike
+from .core.attack import DistanceLike, expected_forwards
 from .core.oracle import EOT, Model
-from .core.problem import expected_forwards
 from .data import load
 from .data.coerce import Data, dataset_of, name_of, tensors_of
 from .data.dataset import Dataset
@@ -191,7 +190,7 @@ def standard_evaluation(
     """
     if "epsilon" in options:
         eps = options.pop("epsilon")
-    for name in ("budget", "stop_within", "tolerance"):
+    for name in ("budget", "stop_within"):
         if name in options:
             raise BadInput(f"standard_evaluation has no {name}=: its stages say how long each image is attacked.")
     for name in options:

@@ -19,7 +19,7 @@ from almakit import Run
 from almakit.attacks import get
 from almakit.bridges.user_file import UserAttack
 from almakit.cli.main import main
-from almakit.core import Box, Result, Status
+from almakit.core import Box, ClassGoal, Result, Status
 from almakit.errors import AlmakitError, BadInput
 from almakit.runs.attack_text import text_of
 
@@ -181,7 +181,7 @@ def test_targets_reach_the_function() -> None:
 
 def test_a_demanded_confidence_is_reached_by_an_attack_that_knows_nothing_of_it() -> None:
     model, x, labels = problem()
-    result = get(f"{FILE}:only_the_right_ones(steps=40)")(model, x, labels, confidence=0.5)
+    result = get(f"{FILE}:only_the_right_ones(steps=40)")(model, x, labels, goal=ClassGoal(confidence=0.5))
     found = result.status == Status.SUCCESS
     with torch.no_grad():
         logits = model(result.adversarials[found])

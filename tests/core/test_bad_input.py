@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import almakit
 from almakit import ALMA, Box, registry
+from almakit.core import ClassGoal
 from almakit.errors import AlmakitError, BadInput, BadModel, UnknownName
 
 X = torch.rand(3, 1, 4, 4, generator=torch.Generator().manual_seed(0))
@@ -77,20 +78,17 @@ BEFORE_THE_MODEL: dict[str, tuple[dict[str, Any], str]] = {
     "no budget": ({"budget": 0}, "budget=0: give a whole number, at least 1"),
     "half a budget": ({"budget": 2.5}, "budget=2.5: give a whole number"),
     "negative batch size": ({"batch_size": -1}, "batch_size=-1: give a whole number, at least 1"),
-    "negative confidence": (
-        {"confidence": -0.1},
-        "confidence=-0.1: the logit lead demanded must be a finite number, 0 or more",
-    ),
-    "confidence as text": ({"confidence": "1"}, "confidence='1': the logit lead demanded must be a finite number"),
-    "infinite confidence": (
-        {"confidence": float("inf")},
-        "confidence=inf: the logit lead demanded must be a finite number",
-    ),
+    **{
+        f"confidence {lead!r}": (
+            {"goal": ClassGoal(confidence=lead)},
+            f"confidence={lead!r}: the required lead must be",
+        )
+        for lead in (-0.1, "1", float("inf"), float("nan"))
+    },
     "images without values": (
         {"x": X.to("meta")},
         "the images are on the device meta, which holds shapes and no values",
     ),
-    "confidence that is no number": ({"confidence": float("nan")}, "confidence=nan"),
 }
 
 

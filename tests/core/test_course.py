@@ -1,5 +1,4 @@
-"""The course of an attack: best distances after 10, 30, 100, ... forwards as an onlooker counts them, and images that
-stop when they no longer improve."""
+"""The course of an attack: best distances after 10, 30, 100, ... forwards, as an onlooker counts them."""
 
 from __future__ import annotations
 
@@ -9,10 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from almakit import ALMA, FMN, Ensemble, SoftWalk
+from almakit import ALMA, FMN, Ensemble
 from almakit.core import Attack, Problem
-from almakit.core.problem import MARKS
-from almakit.errors import BadInput
+from almakit.core.counts import MARKS
 
 INFINITE = float("inf")
 
@@ -93,67 +91,3 @@ def test_the_course_follows_rows_files_and_sums(tmp_path) -> None:
     assert torch.equal(result[2:4].course, result.course[2:4])
     assert torch.equal(Result.load(result.save(tmp_path / "result.safetensors")).course, result.course)
     assert best_of([result, result]).course is None
-
-
-@dataclass(frozen=True)
-class Stalling(Attack):
-    """Halves the way to the boundary for ``improving`` forwards of each image and repeats itself afterwards; odd images
-    improve to the end."""
-
-    steps: int = 100
-    improving: int = 20
-
-    def run(self, problem: Problem) -> None:
-        for step in range(self.steps):
-            odd = torch.arange(len(problem)) % 2 == 1
-            rate = torch.where(odd, 0.99**step, torch.tensor(0.95 ** min(step, self.improving)))
-            problem.query(problem.x + (0.5 + 0.4 * rate)[:, None, None, None], grad=False)
-
-
-def test_an_image_that_no_longer_improves_stops_and_others_go_on() -> None:
-    x, labels = images(6)
-    x[:] = x[:1]
-    whole = Stalling()(Halfspace(), x, labels)
-    result = Stalling()(Halfspace(), x, labels, tolerance=0.01)
-    assert whole.forwards.tolist() == [101] * 6
-    # Nothing since the first quarter: seen when the second has passed.
-    assert result.forwards.tolist() == [51, 101] * 3
-    assert torch.equal(result.distances, whole.distances)
-    alone = Stalling()(Halfspace(), x[:1], labels[:1], tolerance=0.01)
-    assert alone.forwards.tolist() == [51]
-
-
-def test_a_stop_is_kept_when_images_are_called_again_and_saves_what_it_says() -> None:
-    from almakit import models
-    from almakit.data import load
-
-    model = models.load("mnist/smallcnn-tiny")
-    x, labels = load("mnist-demo", limit=12).tensors()
-    calls = 0
-
-    def counted(images: Tensor) -> Tensor:
-        nonlocal calls
-        calls += len(images)
-        return model(images)
-
-    for attack in (SoftWalk(distance="l2", steps=200), ALMA(distance="l2", steps=200)):
-        whole = attack(model, x, labels)
-        calls = 0
-        result = attack(counted, x, labels, tolerance=0.05, check=False)
-        assert calls == int(result.forwards.sum()) < int(whole.forwards.sum())
-        assert bool((result.forwards <= whole.forwards).all()) and bool(
-            (result.forwards[result.forwards > 1] >= 100).all()
-        )
-        assert bool((result.distances >= whole.distances).all()) and bool(
-            (result.distances <= 1.3 * whole.distances).all()
-        )
-
-
-def test_tolerances_that_make_no_sense_are_refused() -> None:
-    x, labels = images(2)
-    for wrong in (-0.1, 1.0, True, "1 %", float("nan")):
-        with pytest.raises(BadInput, match="give a share of the distance, from 0 to below 1"):
-            FMN(distance="l2", steps=4)(Halfspace(), x, labels, tolerance=wrong)
-    with pytest.raises(BadInput, match="settings do not say how much it spends: give budget="):
-        Onlooker()(Halfspace(), x, labels, tolerance=0.01)
-    assert len(Onlooker()(Halfspace(), x, labels, tolerance=0.01, budget=40)) == 2

@@ -257,11 +257,11 @@ def test_escape_gives_only_stuck_rows_a_direction_of_their_own() -> None:
     problem = make(box=Box(mask=mask))
     gradient = torch.zeros_like(problem.x)
     gradient[0, 1, 1] = 2.0
-    moved = problem.replace_zero_gradients(gradient, torch.tensor([True, True, False, True]))
+    moved = problem.replace_zero_gradients(gradient, torch.tensor([False, False, True, False]))
     assert torch.equal(moved[0], gradient[0]) and not bool(moved[2].any())
     assert torch.allclose(moved[[1, 3]].flatten(1).norm(dim=1), torch.ones(2)) and not bool(moved[:, ~mask].any())
     alone = make(box=Box(mask=mask))
-    assert torch.equal(alone.replace_zero_gradients(gradient, torch.tensor([False, False, False, True]))[3], moved[3])
+    assert torch.equal(alone.replace_zero_gradients(gradient, torch.tensor([True, True, True, False]))[3], moved[3])
 
 
 def test_a_model_without_gradients_is_a_sentence() -> None:

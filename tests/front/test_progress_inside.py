@@ -15,7 +15,7 @@ from laws.models import RowWise
 import almakit
 from almakit.attacks import get
 from almakit.cli.main import main
-from almakit.core.problem import expected_forwards
+from almakit.core.attack import expected_forwards
 from almakit.runs.progress import Lines, Progress, shown
 
 MODEL = RowWise((1, 4, 4)).eval()

@@ -40,7 +40,7 @@ def test_every_registered_goal_has_a_sample() -> None:
 def test_the_sign_of_the_margin_is_the_decision(aim: Aim) -> None:
     generator = torch.Generator().manual_seed(5)
     reached = 0
-    goal = almakit.goals.resolve.goal_of(len(X), aim.labels, None, aim.goal, 0.0, 0.5)
+    goal = almakit.goals.resolve.goal_of(len(X), aim.labels, None, aim.goal, 0.5)
     with torch.no_grad():
         fitted = goal.fit(goal.read(aim.model(X), len(X)), torch.arange(len(X)))
         for _ in range(200):
@@ -53,7 +53,7 @@ def test_the_sign_of_the_margin_is_the_decision(aim: Aim) -> None:
 
 @each_aim
 def test_soft_margins_tend_to_margins_and_rivals_imply_the_goal(aim: Aim) -> None:
-    goal = almakit.goals.resolve.goal_of(len(X), aim.labels, None, aim.goal, 0.0, 0.5)
+    goal = almakit.goals.resolve.goal_of(len(X), aim.labels, None, aim.goal, 0.5)
     outputs = goal.read(aim.model(X), len(X)).detach()
     goal = goal.fit(outputs, torch.arange(len(X))).scaled_by(outputs)
     point = goal.read(

@@ -11,7 +11,7 @@ from laws.models import Counted, RowWise
 from laws.samples import Sample, each_attack
 from torch import Tensor, nn
 
-from almakit.core import Box, Result, Status
+from almakit.core import Box, ClassGoal, Result, Status
 from almakit.core.oracle import probe_rows
 from almakit.errors import BadInput
 
@@ -111,7 +111,7 @@ def test_success_lies_in_the_box_of_each_feature(sample: Sample) -> None:
 @each_attack
 def test_success_leads_by_the_confidence(sample: Sample) -> None:
     model, x, labels = sample.problem()
-    result = sample.attack(model, x, labels, confidence=0.05)
+    result = sample.attack(model, x, labels, goal=ClassGoal(confidence=0.05))
     logits = settle(model, result.adversarials)
     own = logits.gather(1, labels[:, None])[:, 0]
     rival = logits.scatter(1, labels[:, None], float("-inf")).amax(1)

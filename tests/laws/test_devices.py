@@ -41,7 +41,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "bounds of each value": {"box": Box(torch.zeros(3, 5, 5), torch.ones(3, 5, 5), step=torch.full((3, 5, 5), 0.0))},
     "random model": {"eot": EOT(2, votes=5)},
     "budget": {"budget": 4},
-    "radius": {"stop_within": 0.3, "tolerance": 0.05},
+    "radius": {"stop_within": 0.3},
     "targets": {"targets": torch.tensor([1, 2, 3, 4])},
 }
 

@@ -12,11 +12,8 @@ import pytest
 from runs.small_runs import Net, images, small_run
 
 from almakit import Run, attacks
-from almakit.cli.main import main
 from almakit.report import subjects
-from almakit.runs.model import open_model
 from almakit.runs.store.records import PASSES
-from almakit.runs.verify import verify_run
 
 TEXT = "alma(distance=l2, steps=120)"
 BOTH = [TEXT, "pgd(distance=l2, epsilon=0.5, steps=4)"]
@@ -59,18 +56,3 @@ def test_a_folder_of_before_is_read_verified_and_has_no_course(run: Run, tmp_pat
     assert [record.course for record in again.records] == [dict.fromkeys(NAMES)] * len(again.records)
     assert "course" not in subjects.load([old])[0].columns[0].numbers
     assert small_run(old, attacks=BOTH, data=images(16)).records == again.records
-
-
-def test_with_budget_auto_images_that_no_longer_improve_stop(run: Run, tmp_path: Path) -> None:
-    auto = small_run(tmp_path / "auto", attacks=[TEXT], budget="auto", data=images(16))
-    spent, whole = ([record.forwards for record in found.records_of(0)] for found in (auto, run))
-    assert sum(spent) < sum(whole) and max(spent) <= max(whole)
-    nearer = [
-        (one.distance, other.distance)
-        for one, other in zip(auto.records_of(0), run.records_of(0), strict=True)
-        if other.attacked
-    ]
-    assert all(one >= other for one, other in nearer) and np.median([one / other for one, other in nearer]) < 1.05
-    assert "until it no longer improves" in auto.table()
-    assert verify_run(auto, open_model(Net(), auto.spec)).good
-    assert main(["run", "--model", "mnist/smallcnn-tiny", "--data", "mnist-demo", "--budget", "some"]) == 2

@@ -85,7 +85,7 @@ class ALM(Attack):
                     if not more:
                         return
                     constraint = goal.constraint(query.logits, query.tolerance)
-                    moved_slope = problem.replace_zero_gradients(query.gradient(constraint), ~query.success)
+                    moved_slope = problem.replace_zero_gradients(query.gradient(constraint), query.success)
                     kept = query.valid & queried
                     wide = per_image(kept, x)
                     point, d = torch.where(wide, moved, point), torch.where(kept, constraint.detach(), d)

@@ -100,7 +100,7 @@ class ALMA(Attack):
                 proposed = penalty.derivative(d, rho, mu)
                 mu = (torch.lerp(mu, proposed, 1 - alpha) if self.ema else proposed).clamp(MU_MIN, MU_MAX)
 
-            slope = problem.replace_zero_gradients(query.pull_back(d_slope), ~query.success)
+            slope = problem.replace_zero_gradients(query.pull_back(d_slope), query.success)
             torch.mul(slope, per_image(penalty.derivative(d, rho, mu), x), out=gradient)
             if step:
                 gradient += query.distance_gradient

@@ -115,7 +115,7 @@ class ALMAProx(Attack):
                 proposed = penalty.derivative(d, curvature, mu) * kept
                 mu = (self.alpha * mu + (1 - self.alpha) * proposed).clamp(MU_MIN, MU_MAX)
             weight = penalty.derivative(d, curvature, mu) * kept * scale.unsqueeze(1)
-            gradient = problem.replace_zero_gradients(query.gradient((weight * each).sum(1)), ~query.success)
+            gradient = problem.replace_zero_gradients(query.gradient((weight * each).sum(1)), query.success)
             problem.record(step, scale=scale, distance=query.distance, success=query.success)
 
             tangent = self.final_rate / (1 - self.final_rate + 1e-12) * (self.steps - first_success).clamp_min(1)

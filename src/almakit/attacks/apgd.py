@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..core import Box, DistanceLike, Problem, Query
-from ..optim import bounds, length, onto_ball
+from ..optim import bounds, clip, length, onto_ball
 from ..tensors import per_image
 from .fixed_epsilon import (
     FixedEpsilon,
@@ -144,8 +144,13 @@ class APGD(FixedEpsilon):
             return x + problem.box.width * math.sqrt(x[0].numel()) * random_start(problem, 2)
         return x + per_image(radius, x) * random_start(problem, norm)
 
-    def value(self, problem: Problem, query: Query, rival: Tensor | None, progress: float) -> tuple[Tensor, Tensor]:
-        """The loss that is maximised (B,) and the one that ranks points (B,); ``progress`` runs from 0 to 1."""
+    def value(
+        self, problem: Problem, query: Query, rival: Tensor | None, progress: float
+    ) -> tuple[Tensor | None, Tensor]:
+        """The loss that is maximised (B,), None for minus the margin, and the one that ranks points (B,); ``progress``
+        runs from 0 to 1."""
+        if self.loss == "margin":
+            return None, -query.margin
         value = ascent_loss(self.loss, problem.goal, query.logits, rival)
         return value, value.detach()
 
@@ -164,9 +169,14 @@ class APGD(FixedEpsilon):
         x, norm = problem.x, problem.norm
         radius = safe_radius(problem, widening * epsilon, norm)
         low, high = bounds(problem.box, x)
+        limit, lowest = problem.grid.limit(epsilon), -problem.infinity
+        if norm == float("inf"):
+            ball = per_image(radius, x)
+            low, high = clip(low, -ball, ball), clip(high, -ball, ball)
 
         def project(point: Tensor) -> Tensor:
-            return x + onto_ball(point - x, radius, low, high, norm)
+            delta = point - x
+            return x + (clip(delta, low, high) if norm == float("inf") else onto_ball(delta, radius, low, high, norm))
 
         point = project(self._random_point(problem, radius) if start is None else start)
         # In a run with phases, the first step is as sparse as its starting point.
@@ -183,19 +193,21 @@ class APGD(FixedEpsilon):
             final = step == steps
             query = problem.query(onto_grid(problem, point, widening * epsilon, norm), grad=not final)
             if self.stop:
-                problem.release(reached(problem, epsilon))
+                problem.release(problem.best_distance <= limit)
             value, measured = self.value(problem, query, rival, step / steps)
-            loss = torch.where(query.valid, measured, torch.full_like(best_loss, float("-inf")))
+            loss = torch.where(query.valid, measured, lowest)
             better = loss > best_loss
-            slope = x if final else problem.replace_zero_gradients(query.gradient(value))
-            best_point, best_slope = _where(better, point, best_point), _where(better, slope, best_slope)
-            best_loss = torch.where(better, loss, best_loss)
+            best_point, best_loss = _where(better, point, best_point), torch.where(better, loss, best_loss)
             if final:
                 break
+            slope = -query.margin_gradient() if value is None else query.gradient(value)
+            slope = problem.replace_zero_gradients(slope)
+            best_slope = _where(better, slope, best_slope)
             problem.record(step, loss=loss, epsilon=epsilon, distance=query.distance, success=query.success)
-            back = climber.check(step, loss, best_loss, best_point) | ~query.valid
+            # After a check that says so, or logits that are not finite.
+            back = climber.check(step, loss, best_loss, best_point) >= query.valid
             point, slope = _where(back, best_point, point), _where(back, best_slope, slope)
-            moved = project(point + climber.move(slope, point - x))
+            moved = project(climber.moved(point, slope))
             if norm != 1 and step:
                 moved = project(point + MOMENTUM * (moved - point) + (1 - MOMENTUM) * (point - last))
             last, point = point, moved
@@ -215,29 +227,30 @@ class _HalvedSteps:
         self.since = 0
         self.rises = torch.zeros_like(size)
         self.last_loss = self.best_at_check = torch.full_like(size, float("-inf"))
-        self.halved = torch.zeros_like(size, dtype=torch.bool)
+        self.halved = self.none = torch.zeros_like(size, dtype=torch.bool)
 
     def check(self, step: int, loss: Tensor, best: Tensor, best_point: Tensor) -> Tensor:
         """(B,) the images that return to their best point, from the losses (B,) of this step and the best so far."""
         if step == 0:
             self.last_loss = self.best_at_check = loss
-            return torch.zeros_like(self.halved)
+            return self.none
         self.rises += loss > self.last_loss
         self.last_loss, self.since = loss, self.since + 1
         if self.since < self.window:
-            return torch.zeros_like(self.halved)
+            return self.none
         self.halved = (self.rises <= self.rho * self.window) | (~self.halved & (best <= self.best_at_check))
         self.size = torch.where(self.halved, self.size / 2, self.size)
         self.best_at_check, self.rises, self.since = best, torch.zeros_like(self.rises), 0
         self.window = max(self.window - self.shrinking, self.shortest)
         return self.halved
 
-    def move(self, slope: Tensor, delta: Tensor) -> Tensor:
-        """The step (B, ...) up the slope: along its sign (linf) or itself (l2), of the current size."""
+    def moved(self, point: Tensor, slope: Tensor) -> Tensor:
+        """``point`` (B, ...) a step of the current size further up the slope: along its sign (linf) or itself (l2)."""
         if self.norm == float("inf"):
-            return per_image(self.size, slope) * slope.sign()
+            return torch.addcmul(point, per_image(self.size, slope), slope.sign())
         steepness = length(slope, 2)
-        return per_image(self.size / torch.where(steepness > 0, steepness, torch.ones_like(steepness)), slope) * slope
+        size = self.size / torch.where(steepness > 0, steepness, torch.ones_like(steepness))
+        return point + per_image(size, slope) * slope
 
 
 class _SparseSteps:
@@ -261,12 +274,12 @@ class _SparseSteps:
         self.used = used
         return sparser
 
-    def move(self, slope: Tensor, delta: Tensor) -> Tensor:
-        """The step (B, ...) up the slope from ``delta`` (B, ...), of l1 length ``size``."""
+    def moved(self, point: Tensor, slope: Tensor) -> Tensor:
+        """``point`` (B, ...) a step of l1 length ``size`` further up the slope."""
         # Rounded down: of two pixels used, a step along both could never shift weight to the steeper one.
         count = (self.share * self.pixels).long().clamp(1, self.pixels)
-        signs = sparse_signs(slope, delta, *self.bounds, count)
-        return (signs * (self.size / signs.abs().sum(1).clamp_min(1)).unsqueeze(1)).reshape(slope.shape)
+        signs = sparse_signs(slope, point - self.x, *self.bounds, count)
+        return point + (signs * (self.size / signs.abs().sum(1).clamp_min(1)).unsqueeze(1)).reshape(slope.shape)
 
 
 def _changed(point: Tensor, x: Tensor) -> Tensor:

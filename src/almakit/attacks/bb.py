@@ -76,12 +76,10 @@ class BB(Attack):
             slope = problem.replace_zero_gradients(query.margin_gradient())
             problem.record(step, distance=query.distance, margin=query.margin, success=query.success)
             boundary = self.momentum * boundary + (1 - self.momentum) * slope if step else slope
-            margin = query.margin + 2 * query.tolerance
-            c = torch.where(margin > 0, -self.overshoot * margin, -(2 - self.overshoot) * margin)
+            margin = torch.add(query.margin, query.tolerance, alpha=2)
+            c = torch.minimum(-self.overshoot * margin, (self.overshoot - 2) * margin)
             radius = first_radius * 0.5 ** (halvings * step / self.steps)
-            moved = query.point + solver.step(
-                query.point - x, boundary, c, radius, torch.full_like(query.success, step == 0)
-            )
+            moved = query.point + solver.step(query.point - x, boundary, c, radius, None)
             point = problem.step_or_backtrack(query, moved, point)
         problem.query(point, grad=False)
 

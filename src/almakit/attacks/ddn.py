@@ -58,13 +58,12 @@ class DDN(Attack):
         query = problem.start()
         for step in range(self.steps - 1):
             temperature = cooled(problem.goal.spread(query.values), step / self.steps) if self.adaptive else one
-            slope = problem.replace_zero_gradients(query.margin_gradient(temperature), ~query.success)
+            slope = problem.replace_zero_gradients(query.margin_gradient(temperature), query.success)
             steep = length(slope, 2).clamp_min(TINY)
-            margin = query.margin if query.all_valid else torch.where(query.valid, query.margin, problem.zero)
             if step == 0 and self.adaptive and self.initial_norm is None:
-                radius = margin / steep
+                radius = query.margin / steep
             else:
-                radius = radius * (1 + self._change(query, margin, -(slope * delta).flatten(1).sum(1), step))
+                radius = radius * (1 + self._change(query, -(slope * delta).flatten(1).sum(1), step))
             radius = torch.minimum(radius, largest)
             problem.record(step, radius=radius, margin=query.margin, distance=query.distance, success=query.success)
 
@@ -77,12 +76,12 @@ class DDN(Attack):
                 delta = to_levels(problem.box, x + delta, self.levels) - x
             query = problem.query(x + delta, grad=step < self.steps - 2)
 
-    def _change(self, query: Query, margin: Tensor, along: Tensor, step: int) -> Tensor:
+    def _change(self, query: Query, along: Tensor, step: int) -> Tensor:
         """(B,) the relative change of the radius; ``along`` (B,) is how much the margin falls when delta doubles, to
         first order."""
         if not self.adaptive:
             gamma = self.gamma or 0.05
-            return torch.where(query.success, -gamma, gamma).to(margin)
+            return torch.where(query.success, -gamma, gamma).to(along)
         gamma = cosine_decay(step, self.steps, self.gamma or 0.2, (self.gamma or 0.2) / 10)
-        change = linearised_change(margin, along, 0.1 * gamma, gamma)
+        change = linearised_change(query.margin, along, 0.1 * gamma, gamma)
         return torch.where(query.success, -change, change)

@@ -106,7 +106,7 @@ class FAB(Attack):
             )
             lead = torch.where(problem.best_distance < before, query.margin, lead)
             normal, need = self._nearest_plane(problem, query, rival, ~problem.found & (step >= PATIENCE))
-            normal = problem.replace_zero_gradients(normal, ~query.success & query.valid)
+            normal = problem.replace_zero_gradients(normal, query.success | ~query.valid)
             # With a grid the model saw a rounded point: the plane is measured from the iterate itself.
             need_here = need - (normal * (point - query.point)).flatten(1).sum(1)
             need_clean = need - (normal * (x - query.point)).flatten(1).sum(1)

@@ -55,9 +55,8 @@ class FMN(Attack):
         query = problem.start()
         for step in range(self.steps - 1):
             temperature = cooled(problem.goal.spread(query.values), step / self.steps) if self.adaptive else None
-            slope = problem.replace_zero_gradients(query.margin_gradient(temperature), ~query.success)
+            slope = problem.replace_zero_gradients(query.margin_gradient(temperature), query.success)
             margin = query.margin + query.tolerance
-            margin = margin if query.all_valid else torch.where(query.valid, margin, problem.zero)
             radius = torch.minimum(self._radius(problem, query, slope, margin, delta, radius, step), largest)
             problem.record(step, radius=radius, margin=query.margin, distance=query.distance, success=query.success)
             moved = self._moved(problem, slope, delta, radius, low, high, step)

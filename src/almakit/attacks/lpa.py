@@ -53,7 +53,7 @@ class LPA(FixedEpsilon):
             for step in range(self.steps):
                 query = problem.query(point, distance_grad=True)
                 problem.release(reached(problem, epsilon))
-                push = problem.replace_zero_gradients(query.margin_gradient(), ~query.success)
+                push = problem.replace_zero_gradients(query.margin_gradient(), query.success)
                 unreached = query.margin > -1.0
                 too_far = query.distance > epsilon
                 slope = (

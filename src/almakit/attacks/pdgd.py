@@ -82,7 +82,7 @@ class PrimalDual(Attack):
         clean_slope, clean_margin = delta, side
         query = problem.start()
         for step in range(self.steps - 1):
-            slope = problem.replace_zero_gradients(query.margin_gradient(), ~query.success)
+            slope = problem.replace_zero_gradients(query.margin_gradient(), query.success)
             margin = torch.where(query.valid, query.margin + query.tolerance, 0.0)
             if step == 0:
                 clean_slope, clean_margin = slope, margin

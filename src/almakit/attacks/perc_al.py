@@ -64,7 +64,7 @@ class PerCAL(Attack):
         for step in range(self.steps):
             out = cosine_decay(step, self.steps, self.class_rate, self.class_rate / 100)
             back = cosine_decay(step, self.steps, self.colour_rate, self.colour_rate / 10)
-            push = problem.replace_zero_gradients(query.gradient(ascent_loss("ce", problem.goal, query.logits)), ~fools)
+            push = problem.replace_zero_gradients(query.gradient(ascent_loss("ce", problem.goal, query.logits)), fools)
             problem.record(step, distance=query.distance, success=fools)
             move = torch.where(per_image(fools, x), -back * unit(query.distance_gradient), out * unit(push))
             if scaled:

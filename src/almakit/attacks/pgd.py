@@ -17,7 +17,6 @@ from .fixed_epsilon import (
     check_loss,
     onto_grid,
     random_start,
-    reached,
     safe_radius,
     sparse_signs,
 )
@@ -68,7 +67,7 @@ class PGD(FixedEpsilon):
     def run_at(self, problem: Problem, epsilon: Tensor) -> None:
         x, norm = problem.x, problem.norm
         low, high = bounds(problem.box, x)
-        radius = safe_radius(problem, epsilon, norm)
+        radius, limit = safe_radius(problem, epsilon, norm), problem.grid.limit(epsilon)
         rate = per_image(radius * (self.rate if self.rate is not None else 2.5 / self.steps), x)
         for _ in range(self.restarts):
             point = x
@@ -81,7 +80,7 @@ class PGD(FixedEpsilon):
                     if point is x and not final
                     else problem.query(onto_grid(problem, point, epsilon, norm), grad=not final)
                 )
-                problem.release(reached(problem, epsilon))
+                problem.release(problem.best_distance <= limit)
                 if final:
                     break
                 slope = problem.replace_zero_gradients(

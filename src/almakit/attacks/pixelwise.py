@@ -84,7 +84,7 @@ class PixelSteps(Attack):
             pixels = Pixels.of(problem.goal, query.logits)
             value = self.value(pixels)
             slope = problem.replace_zero_gradients(
-                query.gradient(torch.where(pixels.open(), value, 0.0).sum(1)), ~query.success
+                query.gradient(torch.where(pixels.open(), value, 0.0).sum(1)), query.success
             )
             size = self.size(pixels, slope, problem.box.width)
             point = problem.step_or_backtrack(

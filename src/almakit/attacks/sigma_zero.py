@@ -60,7 +60,7 @@ class SigmaZero(Attack):
             problem.record(
                 step, margin=query.margin, distance=query.distance, threshold=threshold, success=query.success
             )
-            slope = problem.replace_zero_gradients(query.margin_gradient(), ~query.success)
+            slope = problem.replace_zero_gradients(query.margin_gradient(), query.success)
             # Both terms by delta / width, so that nothing depends on the units of the box.
             part = delta / width
             count_slope = 2 * self.sigma * part / (part.square() + self.sigma).square() / x[0].numel()

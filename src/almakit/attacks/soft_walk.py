@@ -4,13 +4,14 @@ with successive halving, in any distance."""
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from ..core import Attack, Problem, Query
 from ..core.attack import DistanceLike
+from ..core.problem import SYNC_EVERY
 from ..optim import SOLVERS, QuasiNewton, Subproblem, bounds, length, subproblem, to_halfspace
 from ..tensors import per_image, ranks
 
@@ -185,6 +186,8 @@ class WalkState:
     """The largest l2 distance since then: the scale of the trust region."""
     normal: Tensor
     """(B, ...) the running average of the soft margin's gradients."""
+    all_walking: bool = False
+    """Whether all images are known to be in this phase."""
 
 
 @dataclass(frozen=True)
@@ -234,21 +237,25 @@ def walk(problem: Problem, plan: Plan, state: WalkState, begin: int, end: int) -
         query = problem.query(state.point, grad=not last, distance_grad=free and not last)
         problem.record(index, margin=query.margin, distance=query.distance, success=query.success)
         if not last:
-            advance(problem, plan, state, query, index)
-            moved = next_point(problem, plan, state, query, index, solver)
+            delta, moved = query.point - problem.x, query.point
+            begins = advance(problem, plan, state, query, delta, index)
+            if state.all_walking or not problem.cheap_sync or bool((state.phase == WALKING).any()):
+                moved = moved + step_along_boundary(problem, plan, state, query, delta, begins, index, solver)
+            if not state.all_walking:
+                moved = torch.where(
+                    per_image(state.phase == WALKING, moved), moved, step_away(problem, plan, state, query)
+                )
             state.point = problem.step_or_backtrack(query, moved, state.point)
     return state
 
 
 def nearer(one: WalkState, other: WalkState) -> WalkState:
     """For each image, the state of the walk with the smaller distance; ``one`` if they are equal."""
-    rows = other.distance < one.distance
-    return WalkState(
-        **{
-            field.name: torch.where(per_image(rows, mine := getattr(one, field.name)), getattr(other, field.name), mine)
-            for field in fields(WalkState)
-        }
-    )
+    rows, found = other.distance < one.distance, replace(one, all_walking=one.all_walking and other.all_walking)
+    for name, mine in vars(one).items():
+        if isinstance(mine, Tensor):
+            setattr(found, name, torch.where(per_image(rows, mine), getattr(other, name), mine))
+    return found
 
 
 def init(problem: Problem, plan: Plan, start: Tensor, inside: bool) -> WalkState:
@@ -271,65 +278,81 @@ def init(problem: Problem, plan: Plan, start: Tensor, inside: bool) -> WalkState
     )
 
 
-def advance(problem: Problem, plan: Plan, state: WalkState, query: Query, index: int) -> None:
-    """Update the state with the answer to a query: phase, bracket of the boundary, and normal of each image."""
-    x, success = problem.x, query.success
+def advance(problem: Problem, plan: Plan, state: WalkState, query: Query, delta: Tensor, index: int) -> Tensor | None:
+    """Update the state with the answer to a query at the perturbations ``delta`` (B, ...). Returns the images (B,) that
+    begin to walk along the boundary; None for none."""
     # l0 walks in l1.
-    distance = length(query.point - x, 1) if problem.bound.distance.norm == 0 else query.distance
-    state.distance = torch.where(success, torch.minimum(state.distance, distance), state.distance)
+    distance = length(delta, 1) if problem.bound.distance.norm == 0 else query.distance
+    state.distance = torch.where(query.success, torch.minimum(state.distance, distance), state.distance)
     if index == plan.queries - plan.queries // 2:
         # no gradient is known yet, for example in a flat region
         lost = ~problem.found
         state.phase = torch.where(lost, STRIDING, state.phase)
         state.bisections = torch.where(lost, plan.bisections, state.bisections)
-    striding, bisecting = state.phase == STRIDING, (state.phase == BISECTING) & (state.bisections > 0)
+        state.all_walking = False
+    away = length(delta, 2)
+    state.max_distance = torch.maximum(state.max_distance, away)
+    begins = None if state.all_walking else advance_phase(problem, state, query, away, index)
+    # In double precision, since the last bit of a float32 power depends on the place in the batch.
+    progress = (index - state.started_at) / (plan.queries - state.started_at)
+    if begins is not None:
+        progress = torch.where(state.phase == WALKING, progress, 0.0)
+    temperature = plan.warm * torch.exp(progress.double() * math.log(SETTINGS.cold / plan.warm))
+    gradient, momentum = soft_gradient(problem, query, temperature.to(delta.dtype)), SETTINGS.momentum
+    state.normal = momentum * state.normal + (1 - momentum) * gradient
+    if begins is not None:
+        averaged = (state.phase == WALKING) & ~begins
+        state.normal = torch.where(per_image(averaged, gradient), state.normal, gradient)
+    return begins
+
+
+def advance_phase(problem: Problem, state: WalkState, query: Query, away: Tensor, index: int) -> Tensor:
+    """Update phase and bracket of the boundary of each image. Returns the images (B,) that begin to walk along it;
+    their largest distance is ``away`` (B,)."""
+    success, striding = query.success, state.phase == STRIDING
+    bisecting = (state.phase == BISECTING) & (state.bisections > 0)
     arrived = striding & success
     state.strides = state.strides + (striding & ~success).long()
-    state.outside = torch.where(per_image(arrived, x), query.point, state.outside)
+    state.outside = torch.where(per_image(arrived, query.point), query.point, state.outside)
     middle = (state.near + state.far) / 2
     state.near = torch.where(bisecting & ~success, middle, state.near)
     state.far = torch.where(bisecting & success, middle, state.far)
     state.bisections = state.bisections - bisecting.long()
     begins = (arrived | (state.phase == BISECTING)) & (state.bisections <= 0)
     state.phase = torch.where(begins, WALKING, torch.where(arrived, BISECTING, state.phase))
-    walking, away = state.phase == WALKING, length(query.point - x, 2)
     state.started_at = torch.where(begins, float(index), state.started_at)
-    state.max_distance = torch.where(begins, away, torch.maximum(state.max_distance, away))
-    # In double precision, since the last bit of a float32 power depends on the place in the batch.
-    progress = torch.where(walking, (index - state.started_at) / (plan.queries - state.started_at), 0.0).double()
-    temperature = plan.warm * torch.exp(progress * math.log(SETTINGS.cold / plan.warm))
-    gradient, momentum = soft_gradient(problem, query, temperature.to(x.dtype)), SETTINGS.momentum
-    averaged = per_image(walking & ~begins, x)
-    state.normal = torch.where(averaged, momentum * state.normal + (1 - momentum) * gradient, gradient)
-
-
-def next_point(problem: Problem, plan: Plan, state: WalkState, query: Query, index: int, solver: Subproblem) -> Tensor:
-    """(B, ...) the next query of each image, by its phase."""
-    walking, moved = state.phase == WALKING, query.point
-    if not problem.cheap_sync or bool(walking.any()):
-        moved = moved + step_along_boundary(problem, plan, state, query, index, solver)
-    if problem.cheap_sync and bool(walking.all()):
-        return moved
-    x, striding = problem.x, state.phase == STRIDING
-    middle = x + per_image((state.near + state.far) / 2, x) * (state.outside - x)
-    away = torch.where(per_image(striding, x), stride(problem, plan, state, query), middle)
-    return torch.where(per_image(walking, x), moved, away)
+    state.max_distance = torch.where(begins, away, state.max_distance)
+    if problem.cheap_sync or index % SYNC_EVERY == 0:
+        state.all_walking = bool((state.phase == WALKING).all())
+    return begins
 
 
 def step_along_boundary(
-    problem: Problem, plan: Plan, state: WalkState, query: Query, index: int, solver: Subproblem
+    problem: Problem,
+    plan: Plan,
+    state: WalkState,
+    query: Query,
+    delta: Tensor,
+    begins: Tensor | None,
+    index: int,
+    solver: Subproblem,
 ) -> Tensor:
     """(B, ...) argmin_d D(x, x + delta + d) with b.d <= -1.1 m (-0.9 m inside the goal), |d| <= r and
-    x + delta + d in the box, where b is the normal and m the margin."""
-    delta, margin = query.point - problem.x, query.margin + 2 * query.tolerance
-    needed = -torch.where(margin > 0, SETTINGS.overshoot * margin, (2 - SETTINGS.overshoot) * margin)
+    x + delta + d in the box, where b is the normal and m the margin; ``begins`` (B,) begin to walk, None for none."""
+    margin = torch.add(query.margin, query.tolerance, alpha=2)
+    needed = torch.minimum(-SETTINGS.overshoot * margin, (SETTINGS.overshoot - 2) * margin)
     shrunk = torch.exp2((state.started_at - index).double() * plan.halvings).to(delta.dtype)
     radius = SETTINGS.radius * state.max_distance * shrunk
-    walking = state.phase == WALKING
-    begins = walking & (state.started_at == index)
     if isinstance(solver, QuasiNewton):
-        problem.count_distance_gradients(query, (solver.gradients - 1) * walking.long())
+        problem.count_distance_gradients(query, (solver.gradients - 1) * (state.phase == WALKING).long())
     return solver.step(delta, state.normal, needed, radius, begins, query.distance_gradient)
+
+
+def step_away(problem: Problem, plan: Plan, state: WalkState, query: Query) -> Tensor:
+    """(B, ...) the next query of images that do not walk along the boundary yet: a stride or a bisection."""
+    x, striding = problem.x, state.phase == STRIDING
+    middle = x + per_image((state.near + state.far) / 2, x) * (state.outside - x)
+    return torch.where(per_image(striding, x), stride(problem, plan, state, query), middle)
 
 
 def stride(problem: Problem, plan: Plan, state: WalkState, query: Query) -> Tensor:
@@ -407,7 +430,8 @@ def soft_gradient(problem: Problem, query: Query, temperature: Tensor) -> Tensor
     """The gradient (B, ...) of the margin with its maximum softened over ``temperature`` (B,) standard deviations of
     the logits, which are not differentiated: on saturated logits a differentiated scale hides the margin's own
     gradient."""
-    spread = problem.goal.spread(query.values).clamp_min(1e-12)
-    return problem.replace_zero_gradients(
-        query.gradient(problem.goal.soft_margin(query.logits, temperature * spread)), ~query.success
-    )
+    goal, values = problem.goal, query.values
+    temperature = temperature * goal.spread(values).clamp_min(1e-12)
+    slope = goal.soft_margin_slope(values, temperature)
+    gradient = query.gradient(goal.soft_margin(query.logits, temperature)) if slope is None else query.pull_back(slope)
+    return problem.replace_zero_gradients(gradient, query.success)

@@ -86,7 +86,7 @@ class TR(Attack):
                 # A step that increased the margin, or led to non-finite logits, is undone.
                 kept = query.valid & ((rho >= 0) | (not self.adaptive))
                 wide = per_image(kept, x)
-                new_normal = problem.replace_zero_gradients(new_normal, kept)
+                new_normal = problem.replace_zero_gradients(new_normal, ~kept)
                 point, queried = torch.where(wide, candidate, point), torch.where(wide, query.point, queried)
                 normal = torch.where(wide, new_normal, normal)
                 need = torch.where(kept, new_need, need)

@@ -45,7 +45,7 @@ class VFGA(Attack):
         for step in range(self.steps):
             query = problem.query(point) if step else problem.start()
             problem.record(step, margin=query.margin, distance=query.distance, success=query.success)
-            g = problem.replace_zero_gradients(query.margin_gradient(), ~query.success).flatten(1)
+            g = problem.replace_zero_gradients(query.margin_gradient(), query.success).flatten(1)
             unchanged = (point == x).flatten(1)
             problem.release(~(unchanged & (high > low)).any(1))
             images = problem.active.nonzero().flatten()

@@ -26,7 +26,7 @@ class FoolboxAttack(Base):
     """
 
     def __init__(self, attack: str | Attack, **options: Any):
-        """``options`` are those of an attack's call: ``batch_size``, ``seed``, ``budget``, ``confidence`` ..."""
+        """``options`` are those of an attack's call: ``batch_size``, ``seed``, ``budget``, ``box`` ..."""
         self.attack, self.options = get(attack), options
         self.result: Result | None = None
         if self.attack.measure.norm is None:

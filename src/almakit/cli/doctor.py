@@ -23,7 +23,7 @@ def main(args: argparse.Namespace) -> int:
             raise Usage(f"give --{name}.")
     with usage():
         spec = spec_of(args)
-        from ..core.problem import expected_forwards
+        from ..core.attack import expected_forwards
         from ..runs import attack_text, checks, images, plan
 
         request = plan.Request(replace(spec, limit=min(spec.limit or SEEN, SEEN)))

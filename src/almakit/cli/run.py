@@ -47,7 +47,6 @@ FLAGS: dict[str, tuple[str, Any]] = {
     "dtype": ("--dtype", DTYPES),
     "split": ("--split", ("test", "train")),
     "batch_size": ("--batch-size N|auto", _size),
-    "budget": ("--budget N|auto", _size),
 }
 
 

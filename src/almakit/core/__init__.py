@@ -4,7 +4,8 @@ from ..goals.base import Goal
 from ..goals.classes import ClassGoal
 from .attack import Attack, DistanceLike
 from .box import Box
-from .problem import Exhausted, Problem, Query
+from .counts import Exhausted
+from .problem import Problem, Query
 from .result import ImageResult, Result, Status, best_of
 
 __all__ = [

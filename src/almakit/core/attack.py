@@ -8,7 +8,6 @@ import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
-from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import torch
@@ -123,14 +122,12 @@ class Attack:
         goal: GoalLike | None = None,
         *,
         box: Box | None = None,
-        confidence: float = 0.0,
         batch_size: int | None = None,
         seed: int = 0,
         budget: int | None = None,
         autocast: torch.dtype | None = None,
         check: bool = True,
         trace: Trace | None = None,
-        tolerance: float | None = None,
         stop_within: float | str | None = None,
         eot: int | EOT | None = None,
         surrogate: Model | None = None,
@@ -147,7 +144,6 @@ class Attack:
             goal: one of ``almakit.goals``, or a function of the model's outputs that returns one margin per image,
                 negative if the goal is reached. A goal without labels or targets of its own uses those of the call.
             box: value range, grid and mask of the inputs.
-            confidence: required lead of the logits.
             batch_size: images per batch.
             seed: seed of all random numbers; each image has its own generator.
             budget: largest number of forwards, and of backwards, of each image.
@@ -155,8 +151,6 @@ class Attack:
             check: checks the model on three single images before the attack, and queries every success again after it,
                 in batches of another composition. ``result.probes`` counts these forwards.
             trace: receives a dict of tensors per step.
-            tolerance: stops an image whose best distance fell by less than this share over the last quarter of its
-                budget (of the forwards that the attack plans, if there is no budget).
             stop_within: a radius, such as 0.5 or "8/255". An image makes no further queries once a success within it is
                 known; the result then answers for this radius and larger ones only.
             eot: number of passes to average over if the model is random, or ``almakit.EOT(16, votes=100, share=0.5)``.
@@ -170,10 +164,10 @@ class Attack:
         if unknown:
             raise wrong_setting(f"a call of {type(self).__name__}", next(iter(unknown)), OPTIONS)
         x, box = check_images(x, box or Box())
-        check_call(model, surrogate, confidence, batch_size, budget, tolerance)
+        check_call(model, surrogate, batch_size, budget)
         radius = None if stop_within is None else number(stop_within, "stop_within")
         eot = eot if eot is None or isinstance(eot, EOT) else EOT(eot)
-        aim = goal_of(len(x), labels, targets, goal, confidence, self.pixel_share)
+        aim = goal_of(len(x), labels, targets, goal, self.pixel_share)
         self.check_goal(aim)
         name, radii = repr(self.measure), self.radii
         self.measure.check(x)
@@ -189,7 +183,6 @@ class Attack:
             budget,
             check,
             trace,
-            tolerance,
             None if radius is None else grid.limit(radius),
         )
         # Attacks need gradients even if the caller is inside torch.no_grad() or torch.inference_mode().
@@ -221,6 +214,26 @@ class Attack:
     def describe(self) -> dict[str, Any]:
         """The settings by name, distances as their names."""
         return {f.name: repr(v) if isinstance(v := getattr(self, f.name), Distance) else v for f in fields(self)}
+
+
+def expected_forwards(attack: Any) -> int | None:
+    """The approximate number of forwards that an attack makes per image, from its settings; None if unknown."""
+    parts, inner = getattr(attack, "attacks", None), getattr(attack, "attack", None)
+    if parts:
+        counts = [expected_forwards(part) for part in parts]
+        return None if None in counts else sum(count for count in counts if count is not None)
+    if inner is not None:
+        each = expected_forwards(inner)
+        return None if each is None else each * int(getattr(attack, "halvings", 1))
+    if isinstance(outer := getattr(attack, "outer", None), int):
+        return outer * int(attack.inner)
+    # Few images continue after a trial.
+    steps = getattr(attack, "trial", None) or getattr(attack, "steps", None)
+    return (
+        steps * int(getattr(attack, "searches", 1)) * int(getattr(attack, "restarts", 1))
+        if isinstance(steps, int)
+        else None
+    )
 
 
 def default_batch_size(x: Tensor) -> int:
@@ -286,29 +299,16 @@ def check_range(name: str, value: object, interval: str) -> None:
     raise BadInput(f"{name}={value}: it must be {words if math.isinf(high) else f'in {interval}'}.")
 
 
-def check_call(
-    model: object,
-    surrogate: object,
-    confidence: float,
-    batch_size: int | None,
-    budget: int | None,
-    tolerance: float | None,
-) -> None:
+def check_call(model: object, surrogate: object, batch_size: int | None, budget: int | None) -> None:
     """Raise an error if the model or an option of an attack's call is invalid."""
     for what, given in (("model", model), ("surrogate", surrogate)):
         if not callable(given) and not (what == "surrogate" and given is None):
             raise BadModel(
                 f"the {what} is a {type(given).__name__}; give a torch module or a function from images to logits."
             )
-    if isinstance(confidence, bool) or not isinstance(confidence, Real) or not 0 <= confidence < math.inf:
-        raise BadInput(f"confidence={confidence!r}: the logit lead demanded must be a finite number, 0 or more.")
     for name, value in (("batch_size", batch_size), ("budget", budget)):
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
             raise BadInput(f"{name}={value!r}: give a whole number, at least 1, or None.")
-    if tolerance is not None and (
-        isinstance(tolerance, bool) or not isinstance(tolerance, Real) or not 0 <= tolerance < 1
-    ):
-        raise BadInput(f"tolerance={tolerance!r}: give a share of the distance, from 0 to below 1, or None.")
 
 
 def check_images(x: object, box: Box) -> tuple[Tensor, Box]:

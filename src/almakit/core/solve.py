@@ -17,8 +17,9 @@ from ..goals.resolve import first_margin
 from ..tensors import per_image
 from ..wilson import wilson
 from .box import Box
+from .counts import MARKS, Exhausted
 from .oracle import EOT, Oracle, check_deterministic, check_outputs, outputs_alone
-from .problem import MARKS, Exhausted, Limits, Problem, Trace, expected_forwards
+from .problem import Limits, Problem, Trace
 from .random import ImageRandom
 from .result import Result, Status
 
@@ -44,7 +45,6 @@ class Options:
     budget: int | None
     check: bool
     trace: Trace | None
-    tolerance: float | None
     stop_distance: float | None
 
     def limits(self, attack: Attack, oracle: Oracle) -> Limits:
@@ -58,15 +58,7 @@ class Options:
         if stop is not None and attack.minimal:
             # Votes and full precision may move a point outwards, but not out of the radius.
             stop /= VOTED_OUTWARDS[-1] if oracle.eot is not None else OUTWARDS[-1] if oracle.autocast is not None else 1
-        plan = None
-        if self.tolerance is not None:
-            plan = budget if budget is not None else expected_forwards(attack)
-            if plan is None:
-                raise BadInput(
-                    f"tolerance is about a quarter of the budget, and {type(attack).__name__}'s settings do not say "
-                    "how much it spends: give budget=."
-                )
-        return Limits(budget, int(oracle.autocast is not None), plan, self.tolerance or 0.0, stop)
+        return Limits(budget, int(oracle.autocast is not None), stop)
 
 
 def solve(attack: Attack, oracle: Oracle, x: Tensor, goal: Goal, box: Box, options: Options) -> Result:

@@ -158,6 +158,11 @@ class Goal:
         (B, ...), where it has a closed form; None where autograd takes it."""
         return None
 
+    def soft_margin_slope(self, outputs: Tensor, temperature: Tensor) -> Tensor | None:
+        """The gradient (B, ...) of ``soft_margin`` in detached ``outputs`` (B, ...), with the bits that autograd gives,
+        where it has a closed form; None where autograd takes it."""
+        return None
+
     def constraint_and_slope(
         self, outputs: Tensor, margin: Tensor, tolerance: Tensor, largest: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:

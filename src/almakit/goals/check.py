@@ -41,7 +41,7 @@ def check_goal(
     """
     with borrowed(model), torch.enable_grad():
         try:
-            goal = goal_of(len(x), labels, targets, as_goal(f), 0.0, 0.99)
+            goal = goal_of(len(x), labels, targets, as_goal(f), 0.99)
             oracle = Oracle(model, x.dtype, read=goal.read)
             leaf = x.detach().to(oracle.device or x.device).clone().requires_grad_(True)
             outputs = oracle(leaf)

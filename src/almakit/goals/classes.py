@@ -108,15 +108,26 @@ class ClassGoal(Goal):
         kind = type(self)
         if kind.margin is not ClassGoal.margin or kind.soft_margin is not ClassGoal.soft_margin:
             return None
-        index = self._index()
+        index, towards = self._index(), -1.0 if self.targeted else 1.0
         others = outputs.scatter(1, index, float("-inf"))
         if temperature is None:
-            slope = torch.zeros_like(outputs).scatter_(1, others.argmax(1, keepdim=True), 1.0)
+            slope = torch.zeros_like(outputs).scatter_(1, others.argmax(1, keepdim=True), -towards)
         else:
             # Subtract the common part of the logits, which divided by T would hide their differences.
             slope = others.sub_(outputs[:, :1]).div_(temperature.unsqueeze(1)).softmax(1)
-        slope.scatter_(1, index, -1.0)
-        return slope if self.targeted else slope.neg_()
+            slope = slope if self.targeted else slope.neg_()
+        return slope.scatter_(1, index, towards)
+
+    def soft_margin_slope(self, outputs: Tensor, temperature: Tensor) -> Tensor | None:
+        if type(self).soft_margin is not ClassGoal.soft_margin:
+            return None
+        index, t = self._index(), temperature.unsqueeze(1)
+        others = outputs.scatter(1, index, float("-inf"))
+        scaled = (others - others.amax(1, keepdim=True)).div_(t)
+        # Times and over T, as autograd computes it.
+        slope = scaled.sub_(scaled.logsumexp(1, keepdim=True)).exp_().mul_(t).div_(t)
+        slope = slope if self.targeted else slope.neg_()
+        return slope.scatter_(1, index, -1.0 if self.targeted else 1.0)
 
     def constraint_and_slope(
         self, outputs: Tensor, margin: Tensor, tolerance: Tensor, largest: Tensor | None = None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import MISSING, fields, replace
+import math
+from dataclasses import MISSING, fields
+from numbers import Real
 from typing import Any
 
 import torch
@@ -18,7 +20,7 @@ from .classes import ClassGoal
 from .pixels import PixelGoal
 
 
-def goal_of(count: int, labels: object, targets: object, goal: object, confidence: float, share: float) -> Goal:
+def goal_of(count: int, labels: object, targets: object, goal: object, share: float) -> Goal:
     """The goal of a call of an attack.
 
     Args:
@@ -26,7 +28,6 @@ def goal_of(count: int, labels: object, targets: object, goal: object, confidenc
         labels: true classes, shape (B,), label maps, shape (B, H, W), or other data that the goal needs.
         targets: target classes, of the same shapes.
         goal: a goal or a function; None: leave the labels, or reach the targets.
-        confidence: added to the margin.
         share: share of the pixels that must be wrong, for label maps.
     """
     maps = getattr(labels, "ndim", 1) == 3 and (goal is None or isinstance(goal, PixelGoal))
@@ -46,8 +47,9 @@ def goal_of(count: int, labels: object, targets: object, goal: object, confidenc
         known = None if labels is None else rows_of(labels, "labels", count)
         wanted = None if targets is None else rows_of(targets, "targets", count)
     bound = bound.for_labels(known, wanted)
-    if confidence:
-        bound = replace(bound, confidence=confidence)
+    lead = bound.confidence
+    if isinstance(lead, bool) or not isinstance(lead, Real) or not 0 <= lead < math.inf:
+        raise BadInput(f"confidence={lead!r}: the required lead must be a finite number, 0 or more.")
     if bound.needs_labels and bound.classes is None:
         raise BadInput(f"the goal {bound.title} needs labels: give one for each image.")
     bound.check_size(count)

@@ -103,8 +103,8 @@ def deepfool_step(
     normal, need = leading_plane(query) if known is None else known
     # With a zero gradient there is no linearised boundary; a random direction is used.
     spread = torch.zeros_like(problem.x).index_copy(0, images, normal)
-    stuck = torch.zeros_like(problem.found).index_fill(0, images, True)
-    best = to_halfspace(problem.replace_zero_gradients(spread, stuck)[images], need, low, high, norm)
+    others = torch.ones_like(problem.found).index_fill(0, images, False)
+    best = to_halfspace(problem.replace_zero_gradients(spread, others)[images], need, low, high, norm)
     shortest, ways = _reach(best, normal, need, norm), query.goal.rivals(query.values)
     for rival in () if ways is None else ways[:, 1 : candidates - 1].unbind(1):
         normal, need = leading_plane(query, rival)

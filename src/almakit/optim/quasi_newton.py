@@ -55,7 +55,7 @@ class QuasiNewton:
         )
 
     def step(
-        self, delta: Tensor, b: Tensor, c: Tensor, radius: Tensor, fresh: Tensor, slope: Tensor | None = None
+        self, delta: Tensor, b: Tensor, c: Tensor, radius: Tensor, fresh: Tensor | None, slope: Tensor | None = None
     ) -> Tensor:
         """The step d (B, ...) from the perturbations ``delta`` (B, ...), with ``b`` (B, ...) and ``c`` (B,) of the
         linearised goal; images marked in ``fresh`` (B,) begin a walk, of which nothing is remembered. ``slope`` (B,

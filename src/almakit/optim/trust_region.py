@@ -25,11 +25,11 @@ NEWTON = 6
 
 class Subproblem(Protocol):
     """``step`` maps the perturbations ``delta`` (B, ...), the goal's linearisation ``b`` (B, ...) and ``c`` (B,), and
-    the trust ``radius`` (B,), an l2 length, to the steps d (B, ...). ``fresh`` (B,) marks images that begin a walk;
-    their stored state is reset."""
+    the trust ``radius`` (B,), an l2 length, to the steps d (B, ...). ``fresh`` (B,) marks images that begin a walk,
+    None for none; their stored state is reset."""
 
     def step(
-        self, delta: Tensor, b: Tensor, c: Tensor, radius: Tensor, fresh: Tensor, slope: Tensor | None = None
+        self, delta: Tensor, b: Tensor, c: Tensor, radius: Tensor, fresh: Tensor | None, slope: Tensor | None = None
     ) -> Tensor: ...
 
 
@@ -53,16 +53,17 @@ class _Nearest:
         self.low, self.high = low, high
 
     def step(
-        self, delta: Tensor, b: Tensor, c: Tensor, radius: Tensor, fresh: Tensor, slope: Tensor | None = None
+        self, delta: Tensor, b: Tensor, c: Tensor, radius: Tensor, fresh: Tensor | None, slope: Tensor | None = None
     ) -> Tensor:
         flat, b, r = delta.flatten(1), b.flatten(1), radius.unsqueeze(1)
         steepness = torch.linalg.vector_norm(b, dim=1, keepdim=True)
-        scale = torch.where(steepness > 0, steepness, torch.ones_like(steepness))
+        scale = steepness + (steepness == 0)
         b, need = b / scale, torch.maximum(c.unsqueeze(1) / scale, -r)
-        return self._solve(flat, b, need + _dot(b, flat), r, fresh.unsqueeze(1)).sub_(flat).view_as(delta)
+        fresh = None if fresh is None else fresh.unsqueeze(1)
+        return self._solve(flat, b, need, r, fresh).sub_(flat).view_as(delta)
 
-    def _solve(self, delta: Tensor, b: Tensor, level: Tensor, r: Tensor, fresh: Tensor) -> Tensor:
-        """The new perturbation y (B, n) with b.y <= ``level`` (B, 1)."""
+    def _solve(self, delta: Tensor, b: Tensor, need: Tensor, r: Tensor, fresh: Tensor | None) -> Tensor:
+        """The new perturbation y (B, n) with b.(y - delta) <= ``need`` (B, 1)."""
         raise NotImplementedError
 
 
@@ -70,8 +71,9 @@ class Nearest2(_Nearest):
     """l2: y = clip(s delta - t b). Without the box the step's part along b is given and the rest points from delta to
     zero, so that |y - delta| = r gives s in closed form."""
 
-    def _solve(self, delta: Tensor, b: Tensor, level: Tensor, r: Tensor, fresh: Tensor) -> Tensor:
+    def _solve(self, delta: Tensor, b: Tensor, need: Tensor, r: Tensor, fresh: Tensor | None) -> Tensor:
         along, square = _dot(b, delta), _dot(delta, delta)
+        level = need + along
         c = level - along
         tangent = (square - along * along).clamp_min(TINY).sqrt()
         straight = (r / square.clamp_min(TINY).sqrt()).clamp_max(1)
@@ -84,7 +86,8 @@ class Nearest2(_Nearest):
             raw = torch.addcmul(base, b, t, value=-1)
             y = torch.clamp(raw, self.low, self.high)
             free = raw.eq_(y).mul_(squares).sum(1, keepdim=True)
-            t = t + ((_dot(b, y) - level) / free.clamp_min(1e-12)).clamp_min(0)
+            excess = y.mul_(b).sum(1, keepdim=True) - level
+            t = torch.maximum(t, torch.addcdiv(t, excess, free.clamp_min(1e-12)))
         return torch.clamp(torch.addcmul(base, b, t, value=-1), self.low, self.high)
 
 
@@ -95,40 +98,41 @@ class Nearest1(_Nearest):
 
     def __init__(self, low: Tensor, high: Tensor):
         super().__init__(low, high)
-        self.v = self.t = low.new_zeros(len(low), 1)
+        self.known: tuple[Tensor, Tensor] | None = None  # v and t (B, 1) of the next step
         self.widest = (high - low).amax(1, keepdim=True)
 
-    def _solve(self, delta: Tensor, b: Tensor, level: Tensor, r: Tensor, fresh: Tensor) -> Tensor:
-        v, fresh = self.v, fresh | (self.v == 0)
-        if not cheap_sync(delta.device) or bool(fresh.any()):
-            v = torch.where(fresh, _water_level(delta.abs(), r), v)
+    def _solve(self, delta: Tensor, b: Tensor, need: Tensor, r: Tensor, fresh: Tensor | None) -> Tensor:
+        level, zero = need + _dot(b, delta), torch.zeros_like(need)
+        if self.known is None:
+            v, t = _water_level(delta.abs(), r), zero
+        else:
+            v, t = self.known
+            if fresh is not None and not (cheap_sync(delta.device) and not bool(fresh.any())):
+                v, t = torch.where(fresh, _water_level(delta.abs(), r), v), torch.where(fresh, zero, t)
         largest = torch.linalg.vector_norm(delta, ord=float("inf"), dim=1, keepdim=True)
         v = torch.minimum(v, largest + self.widest).clamp_min(TINY)
-        zero, lowest = torch.zeros_like(level), -v
-        t = torch.where(fresh, zero, self.t)
+        lowest, tenth = -v, 0.1 * v
+        # t lies between ``below``, where too little is reached, and ``above``, where enough is.
         below, above, squares = zero, torch.full_like(level, float("inf")), b * b
+        work = torch.empty_like(b)
         for index in range(NEWTON):
             drawn = torch.addcmul(delta, b, t, value=-1)
             drawn = drawn.sub_(clip(drawn, lowest, v))
             y = torch.clamp(drawn, self.low, self.high)
-            excess = _dot(b, y) - level
-            enough = excess <= 0
-            above, below = (
-                torch.where(enough, torch.minimum(above, t), above),
-                torch.where(enough, below, torch.maximum(below, t)),
-            )
             if index == NEWTON - 1:
                 break
-            free = torch.ne(drawn, 0, out=torch.empty_like(drawn))
-            slope = drawn.eq_(y).mul_(free).mul_(squares).sum(1, keepdim=True)
-            newton = t + 1.0001 * excess / slope.clamp_min(TINY)
-            halfway = torch.where(above < float("inf"), (below + above) / 2, 2 * t + 0.1 * v)
-            back = torch.where(newton <= 0, 0.1 * t if index == 0 else zero, newton)
+            slope = torch.ne(drawn, 0, out=work).mul_(drawn.eq_(y)).mul_(squares).sum(1, keepdim=True)
+            excess = y.mul_(b).sum(1, keepdim=True) - level
+            enough = excess <= 0
+            above, below = torch.where(enough, t, above), torch.where(enough, below, t)
+            newton = torch.addcdiv(t, excess, slope.clamp_min(TINY), value=1.0001)
+            halfway = torch.where(above < float("inf"), (below + above) / 2, torch.add(tenth, t, alpha=2))
+            back = newton.clamp_min(0) if index else torch.where(newton <= 0, 0.1 * t, newton)
             good = (newton > below) & (newton < above) & (slope > 0)
             t = torch.where(good, newton, torch.where(enough & (below == 0), back, halfway))
         moved = torch.linalg.vector_norm(y - delta, dim=1, keepdim=True)
         longer = (r / moved.clamp_min(TINY)).clamp(0.25, 4)
-        self.v, self.t = v * longer, t * longer
+        self.known = v * longer, t * longer
         return y
 
 
@@ -139,34 +143,39 @@ class NearestInf(_Nearest):
 
     REACH, BISECTIONS = 8.0, 10
 
-    def _solve(self, delta: Tensor, b: Tensor, level: Tensor, r: Tensor, fresh: Tensor) -> Tensor:
+    def _solve(self, delta: Tensor, b: Tensor, need: Tensor, r: Tensor, fresh: Tensor | None) -> Tensor:
+        level = need + _dot(b, delta)
         away = torch.linalg.vector_norm(delta, ord=float("inf"), dim=1, keepdim=True)
         share = r / torch.linalg.vector_norm(delta, dim=1, keepdim=True).clamp_min(TINY)
         reach = self.REACH * share * away
         farthest = torch.clamp(torch.addcmul(delta, b.sign(), -reach), self.low, self.high)
+        size, gain, work = farthest.abs(), b * farthest.sign(), torch.empty_like(b)
 
-        def corner(radius: Tensor) -> Tensor:
-            return clip(farthest, -radius, radius)
+        def enough(radius: Tensor) -> Tensor:
+            """(B, 1) whether the corner of the ball of this radius meets the half-space."""
+            return torch.minimum(size, radius, out=work).mul_(gain).sum(1, keepdim=True) <= level
 
-        near, far = (away * (1 - share)).clamp_min(0), away + reach
-        fits = _dot(b, corner(near)) <= level
+        smallest = near = (away * (1 - share)).clamp_min(0)
+        far, fits = away + reach, enough(near)
         for _ in range(self.BISECTIONS):
             middle = (near + far) / 2
-            enough = _dot(b, corner(middle)) <= level
-            near, far = torch.where(enough, near, middle), torch.where(enough, middle, far)
-        return corner(torch.where(fits, (away * (1 - share)).clamp_min(0), far))
+            reached = enough(middle)
+            near, far = torch.where(reached, near, middle), torch.where(reached, middle, far)
+        radius = torch.where(fits, smallest, far)
+        return clip(farthest, -radius, radius)
 
 
 def _water_level(sizes: Tensor, r: Tensor) -> Tensor:
     """(B, 1) the level at which the ``sizes`` (B, n), cut off there, have the l2 length ``r`` (B, 1); large where they
     are shorter anyway."""
-    square = _dot(sizes, sizes)
+    squares, most = sizes * sizes, r * r
     level = r / (sizes > 0).sum(1, keepdim=True).clamp_min(1).sqrt()
     for _ in range(3):
         over = torch.gt(sizes, level, out=torch.empty_like(sizes))
-        rest = (r * r - _dot(sizes * (1 - over), sizes)).clamp_min(0)
-        level = torch.maximum(level, (rest / over.sum(1, keepdim=True).clamp_min(1)).sqrt())
-    return torch.where(square <= r * r, torch.full_like(level, 1 / TINY), level)
+        count = over.sum(1, keepdim=True).clamp_min(1)
+        rest = (most - over.eq_(0).mul_(squares).sum(1, keepdim=True)).clamp_min(0)
+        level = torch.maximum(level, (rest / count).sqrt())
+    return torch.where(squares.sum(1, keepdim=True) <= most, torch.full_like(level, 1 / TINY), level)
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..core import Result
-from ..core.problem import expected_forwards
+from ..core.attack import expected_forwards
 from ..core.result import OTHER_COUNTS
 from ..errors import BadInput, BadModel
 from .images import box_of, round_target, rule_target
@@ -23,15 +23,10 @@ from .model import Attacked
 from .plan import Job, Notify, Task
 from .progress import forwards_per_image
 from .radii import stop_radius
-from .spec import AUTO
 from .store import ATTACK, CLEAN, ChunkKey
 from .store.files import Array
 from .store.records import PASSES, STATUSES, ImageInfo, Record, Tally, Trace
 from .verdict import Judgement, judge, predictions, tallies, top_classes
-
-TOLERANCE = 0.01
-"""With ``budget="auto"``, an image stops if its distance fell by less than this share in the last quarter of its
-attack's planned forwards."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,8 +97,7 @@ def attack_step(job: Job, task: Task, notify: Notify | None = None) -> Outcome:
             box=box_of(job.dataset.features, spec.bits),
             batch_size=size,
             seed=spec.seed,
-            budget=spec.most_passes,
-            tolerance=TOLERANCE if spec.budget == AUTO else None,
+            budget=spec.budget,
             stop_within=stop_radius(spec.stop_within, repr(attack.measure)),
             autocast=subject.autocast,
             check=False,

@@ -164,12 +164,7 @@ class RunSpec:
         'the goal (default: leave the label): "top-k(k=5)", "reject(probability=0.9)", ... or my_goal.py:build; '
         'for segmentation "pixels(share=0.99)"',
     )
-    budget: int | str | None = _setting(
-        _whole(1, words=(AUTO,)),
-        None,
-        "at most this many forward and this many backward passes per image; auto: stop an image whose distance fell by "
-        "less than 1 % over the last quarter of the passes that its attack plans",
-    )
+    budget: int | None = _setting(_whole(1), None, "at most this many forward and this many backward passes per image")
     stop_within: tuple[str, ...] = _setting(
         _stop_radii,
         (),
@@ -300,11 +295,6 @@ class RunSpec:
         unused = {name for name in ("goal", "surrogate", "stop_within", "eot") if not values[name]}
         unused |= {"votes", "vote_share"} if "eot" in unused else set()
         return {"format": FORMAT, **{name: value for name, value in values.items() if name not in unused}}
-
-    @property
-    def most_passes(self) -> int | None:
-        """The largest number of forwards and of backwards per image; None: no limit except the attack's own."""
-        return self.budget if isinstance(self.budget, int) else None
 
     @property
     def sha256(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from .spec import AUTO, RunSpec
+from .spec import RunSpec
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,7 @@ class Threat:
 
     goal: str = ""  # the run's rule for ``targets``, or another goal in brackets; empty: untargeted
     bits: int | None = None  # the grid of the attacks; None: any value in [0, 1]
-    budget: int | str | None = None  # largest number of forward and of backward passes per image
+    budget: int | None = None  # largest number of forward and of backward passes per image
     dtype: str = "float32"
     seed: int = 0
     votes: str = ""  # random model: passes per query, and votes that decide a success
@@ -67,8 +67,7 @@ def sentence(threat: Threat) -> str:
     """The full threat model, for a heading."""
     words = [goal_name(threat.goal), "any value in [0, 1]" if threat.bits is None else f"on the {threat.bits}-bit grid"]
     if threat.budget is not None:
-        auto = threat.budget == AUTO
-        words.append("until it no longer improves" if auto else f"at most {threat.budget} passes each way")
+        words.append(f"at most {threat.budget} passes each way")
     words += [threat.dtype, f"seed {threat.seed}", *filter(None, [threat.votes])]
     if threat.surrogate is not None:
         words.append(f"gradients of {threat.surrogate}")
