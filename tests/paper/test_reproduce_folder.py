@@ -1,4 +1,4 @@
-"""One output folder and many commands: the report is of all of them; shards, unfinished cells, changed settings and
+"""One output folder and many commands: the report is of all of them; unfinished cells, changed settings and
 weights files of one's own."""
 
 from __future__ import annotations
@@ -59,19 +59,6 @@ def test_a_cell_begun_with_other_settings_does_not_stop_the_others(
     assert "ALMA 100 (ℓ2) on mnist/smallcnn-tiny is not resumed" in said and "seed is 1 now and was 0" in said
     assert set(attack for _, attack, _ in reported(tmp_path)) == {"alma", "ddn"}
     assert "is not resumed" in (tmp_path / "report" / "paper.md").read_text()
-
-
-def test_shards(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flags = [*SMALL, "--attacks", "alma", "--out", str(tmp_path)]
-    for shard in ("0/2", "1/2"):
-        assert main([*flags, "--shard", shard]) == 0
-    assert not (tmp_path / "report").exists()
-    assert main([*flags, "--report-only"]) == 0
-    assert reported(tmp_path) == {("mnist/smallcnn-tiny", "alma", "100"): 4}
-    assert main([*SMALL, "--attacks", "alma", "--out", str(tmp_path / "whole")]) == 0
-    (one,), (other,) = (from_json(out / "report" / "reproduce.json")[0] for out in (tmp_path, tmp_path / "whole"))
-    assert one.complete and (one.median, one.success, one.forwards) == (other.median, other.success, other.forwards)
-    assert main([*flags, "--report-only", "--shard", "0/2"]) == 2 and "leave --shard out" in capsys.readouterr().err
 
 
 def test_what_is_not_finished_is_named_and_what_was_given_up_is_exit_code_4(

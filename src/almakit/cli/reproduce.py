@@ -7,7 +7,6 @@ paper.md, paper.csv, paper.tex and reproduce.json.
 
   almakit reproduce mnist --limit 20 --budget small
   almakit reproduce cifar10 --model cifar10/resnet20 --model cifar10/resnet4b-adv --limit 100
-  almakit reproduce mnist --shard 0/4    # one of four machines; the command without --shard then joins and reports
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from pathlib import Path
 from ..paper.grid import BUDGETS, COSTLY, DATASETS
 from ..runs.environment import keep_memory
 from ..runs.progress import Progress, for_terminal
-from ..runs.spec import AUTO, parse_shard
-from .arguments import DEVICE, DONE, FAILED_IMAGES, NO_FIGURES, QUIET, TRUST, Usage, checked, usage, within
+from ..runs.spec import AUTO
+from .arguments import DEVICE, DONE, FAILED_IMAGES, NO_FIGURES, QUIET, TRUST, usage, within
 
 
 def words(text: str) -> tuple[str, ...]:
@@ -54,11 +53,6 @@ ARGUMENTS = (
     ("--seed N", int, "seed of everything random", 0),
     ("--batch-size N", within(int, 1), "images per chunk (default 128, 64 or 16)"),
     DEVICE,
-    (
-        "--shard I/N",
-        checked(parse_shard),
-        "compute every N-th chunk of each cell only, starting with chunk I (0 to N - 1); makes no report",
-    ),
     TRUST,
     ("--report-only", False, "make the report of existing results, run nothing"),
     NO_FIGURES,
@@ -75,8 +69,6 @@ ARGUMENTS = (
 def main(args: argparse.Namespace) -> int:
     from ..paper import plan, reproduce
 
-    if args.report_only and args.shard:
-        raise Usage("--report-only reports all shards together: leave --shard out.")
     if args.own_process:
         keep_memory()
     args.out = args.out or Path("runs") / f"reproduce-{args.dataset}"
@@ -86,11 +78,6 @@ def main(args: argparse.Namespace) -> int:
     print(*made.skipped, sep="\n", end="\n" * bool(made.skipped))
     if not args.report_only:
         reproduce.run(made, Progress() if args.quiet else for_terminal(), args.workers or AUTO)
-    if args.shard:
-        cells, shard = len(made.tasks), "/".join(map(str, args.shard))
-        print(*made.skipped[said:], sep="\n")
-        print(f"Shard {shard} of {cells} cells is done; when all are, the same command without --shard joins them.")
-        return DONE
     found = reproduce.gather(made)
     for sentence in (*made.skipped[said:], *found.unfinished):
         print(sentence)

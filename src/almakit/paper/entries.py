@@ -12,7 +12,6 @@ from typing import Any
 from ..errors import BadInput
 from ..report.run import Run
 from ..runs.attack_text import as_written_now
-from ..runs.merge import merge
 from ..runs.spec import RunSpec
 from ..runs.store import database_name
 from .grid import (
@@ -93,7 +92,7 @@ class Collected:
 
 
 def collect(out: Path, dataset: str, first: Sequence[str] = ()) -> Collected:
-    """Every cell of the grid with a run folder below ``out``; shards are merged.
+    """Every cell of the grid with a run folder below ``out``.
 
     If a cell has several folders for one network, the one with the most records is used. Networks are ordered as in
     ``first``, then as in the paper, then by name.
@@ -105,7 +104,6 @@ def collect(out: Path, dataset: str, first: Sequence[str] = ()) -> Collected:
         text = as_written_now(spec.attacks[0]) if len(spec.attacks) == 1 else None
         if text not in grid or _dataset_of(spec.data) in {*DATASETS} - {dataset}:
             continue
-        join_shards(config.parent)
         if (config.parent / database_name()).is_file():
             runs.setdefault((spec.model, text), []).append(Run(config.parent))
     present = {model for model, _ in runs}
@@ -117,12 +115,6 @@ def collect(out: Path, dataset: str, first: Sequence[str] = ()) -> Collected:
             if (network.name, text) in runs:
                 _add(found, max(runs[network.name, text], key=lambda run: len(run.records)), cell, network, out)
     return found
-
-
-def join_shards(folder: Path) -> None:
-    """Merges what shards have stored in a run folder."""
-    if any(folder.glob("records-*-of-*.sqlite")):
-        merge([folder])
 
 
 def _add(found: Collected, run: Run, cell: Cell, network: Network, out: Path) -> None:

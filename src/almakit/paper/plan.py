@@ -37,7 +37,6 @@ class Settings:
     seed: int = 0
     batch_size: int | None = None
     device: str = "auto"
-    shard: tuple[int, int] | None = None
     trust: bool = False
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from pathlib import Path
+from typing import Any
 
 from .. import api
 from ..errors import BadInput, Unavailable
@@ -16,7 +17,7 @@ from ..runs.plan import Request
 from ..runs.progress import Progress
 from ..runs.store import files
 from . import tables
-from .entries import Collected, collect, join_shards, to_json
+from .entries import Collected, collect, to_json
 from .grid import SAMPLES, name_of
 from .plan import Plan
 
@@ -31,29 +32,22 @@ def run(made: Plan, progress: Progress | None = None, workers: int | str = "auto
         progress: receives the progress.
         workers: number of processes that share a cell's chunks, or "auto".
     """
-    show, shard = progress or Progress(), made.settings.shard
-    looked_at: set[str] = set()
+    show, looked_at = progress or Progress(), set[str]()
     for number, task in enumerate(list(made.tasks), 1):
         show.note(
             f"[{number}/{len(made.tasks)}] {task.network.label}: {name_of(task.cell.distance)}, {task.cell.title}, "
             f"{task.spec.limit} images"
         )
-        if shard is None:
-            join_shards(task.folder)
         preflight = task.network.name not in looked_at
         looked_at.add(task.network.name)
         try:
-            api.run(
-                Request(
-                    task.spec,
-                    task.folder,
-                    shard=shard,
-                    preflight=preflight,
-                    progress=show,
-                    workers=workers,
-                    certify=task.certify if shard is None else None,
-                )
-            )
+            more: dict[str, Any] = {
+                "preflight": preflight,
+                "progress": show,
+                "workers": workers,
+                "certify": task.certify,
+            }
+            api.run(Request(task.spec, task.folder, **more))
         except Unavailable as error:
             made.skipped.append(f"{task.title} is left out: {error}")
         except SpecChanged as error:
