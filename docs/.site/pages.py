@@ -122,7 +122,7 @@ def _verb(verb: str) -> str:
     lines = [f"### {verb}\n", "\n".join(prose).strip() + "\n"]
     if examples:
         lines.append("```sh\n" + "\n".join(examples) + "\n```\n")
-    if found := [action for action in parser._actions if action.help != argparse.SUPPRESS]:
+    if found := parser._actions:
         rows = "\n".join(f"| <code>{_call(action)}</code> | {_meaning(action)} |" for action in found)
         lines.append(f"| argument | meaning |\n| :-- | :-- |\n{rows}\n")
     return "\n".join(lines)

@@ -92,11 +92,10 @@ def test_exit_code_for_ci(runs: dict[str, Path], capsys: pytest.CaptureFixture[s
     )  # better is not worse
     assert code("worse", "--fail-if-worse", "much") == 2
     capsys.readouterr()
-    assert code("worse", "--json", "--show", "3", "--fail-if-worse", "2%") == 5
+    assert code("worse", "--json", "--fail-if-worse", "2%") == 5
     answer = json.loads(capsys.readouterr().out)
-    assert (
-        len(answer["comparisons"]) == 2 and len(answer["worse"]) == 2 and len(answer["comparisons"][0]["changed"]) == 3
-    )
+    assert len(answer["comparisons"]) == 2 and len(answer["worse"]) == 2
+    assert len(answer["comparisons"][0]["changed"]) > 50
 
 
 class Other(Net):

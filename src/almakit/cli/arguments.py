@@ -82,10 +82,10 @@ def add(parser: argparse.ArgumentParser, rows: tuple[Row, ...]) -> None:
     for names, kind, text, *default in rows:
         words = names.split()
         flags = [word for word in words if word.startswith("-")]
-        options: dict[str, Any] = {"help": text if text is argparse.SUPPRESS else text.replace("%", "%%")}
+        options: dict[str, Any] = {"help": text.replace("%", "%%")}
         if default:
             options["default"] = default[0]
-            options["help"] += f" (default {default[0]})" if text is not argparse.SUPPRESS else ""
+            options["help"] += f" (default {default[0]})"
         if isinstance(kind, list):
             (kind,), options["action"] = kind, "append"
             options.setdefault("default", [])

@@ -17,7 +17,7 @@ from ..report.run import finish
 from ..runs.folder import RunFolder
 from ..runs.identity import difference
 from ..runs.progress import Progress, for_terminal
-from .arguments import DONE, FOLDER, JSON, JUDGED, QUIET, TRUST, Usage, within
+from .arguments import DEVICE, DONE, FOLDER, JSON, JUDGED, QUIET, TRUST, Usage, within
 
 METHODS = ("ibp", "crown", "alpha-crown", "exact")
 HELP = (
@@ -29,7 +29,7 @@ ARGUMENTS = (
     ("--method", METHODS, HELP, "crown"),
     ("--distance", [("linf", "l2", "l1")], "certify in this distance; may be repeated (default: the run's)"),
     ("--seconds S", within(float, 1e-3), "with exact: the time limit for each image", 60.0),
-    ("--device DEVICE", str, argparse.SUPPRESS, "cpu"),
+    (*DEVICE[:3], "cpu"),
     JUDGED,
     TRUST,
     JSON,

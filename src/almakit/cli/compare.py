@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ..report.compare import compare, table
 from ..report.table import plain
-from .arguments import DONE, JSON, WORSE, within
+from .arguments import DONE, JSON, WORSE
 
 
 def share(text: str) -> float:
@@ -35,7 +35,6 @@ ARGUMENTS = (
     ("second AFTER", Path, "the run folder to compare with it"),
     ("--across", ("models",), "compare runs whose models differ"),
     ("--fail-if-worse 2%", share, "exit with 5 if the second run is worse by more than this"),
-    ("--show N", within(int, 0), "name at most this many changed images per attack", 10),
     JSON,
 )
 
@@ -45,14 +44,11 @@ def main(args: argparse.Namespace) -> int:
     allowed, found = args.fail_if_worse, comparison["comparisons"]
     worse = [] if allowed is None else [one for one in found if not one["worse_by"] <= allowed]
     if args.json:
-        shown = [
-            {name: value for name, value in one.items() if name != "parts"} | {"changed": one["changed"][: args.show]}
-            for one in found
-        ]
+        shown = [{name: value for name, value in one.items() if name != "parts"} for one in found]
         answer = comparison | {"comparisons": shown, "worse": [one["attack"] for one in worse]}
         print(json.dumps(plain(answer), allow_nan=False, indent=1))
     else:
-        print(table(comparison, args.show))
+        print(table(comparison))
         for one in worse:
             print(f"\nWorse than {100 * (allowed or 0):g} % allows: {one['attack']}, by {100 * one['worse_by']:.3g} %.")
     return WORSE if worse else DONE

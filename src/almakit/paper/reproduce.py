@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from pathlib import Path
-from typing import Any
 
 from .. import api
 from ..errors import BadInput, Unavailable
@@ -41,13 +40,10 @@ def run(made: Plan, progress: Progress | None = None, workers: int | str = "auto
         preflight = task.network.name not in looked_at
         looked_at.add(task.network.name)
         try:
-            more: dict[str, Any] = {
-                "preflight": preflight,
-                "progress": show,
-                "workers": workers,
-                "certify": task.certify,
-            }
-            api.run(Request(task.spec, task.folder, **more))
+            request = Request(
+                task.spec, task.folder, preflight=preflight, progress=show, workers=workers, certify=task.certify
+            )
+            api.run(request)
         except Unavailable as error:
             made.skipped.append(f"{task.title} is left out: {error}")
         except SpecChanged as error:

@@ -23,6 +23,7 @@ from .table import Column, Table
 NOTE = (
     "ratio: median after / median before, over all images of both runs; below 1 the second run found smaller changes."
 )
+SHOWN = 10
 MEDIAN = next(measure for measure in MEASURES if measure.name == "median")
 
 
@@ -186,8 +187,8 @@ CHANGED = (
 )
 
 
-def table(comparison: dict[str, Any], show: int = 10) -> str:
-    """The comparison for a terminal, with at most ``show`` changed images per attack."""
+def table(comparison: dict[str, Any]) -> str:
+    """The comparison for a terminal, with at most ``SHOWN`` changed images per attack."""
     rows = []
     for one in comparison["comparisons"]:
         ratio = {"value": one["ratio_of_medians"], "low": one["ratio_low"], "high": one["ratio_high"]}
@@ -198,8 +199,8 @@ def table(comparison: dict[str, Any], show: int = 10) -> str:
     head = [f"{when:<8}{_line(comparison[when])}" for when in ("before", "after")]
     lines = [*head, "", Table(COLUMNS, rows).text(width=120), "", NOTE]
     for one in comparison["comparisons"]:
-        if one["changed"] and show:
-            which = f", the {show} worst:" if show < len(one["changed"]) else ":"
+        if one["changed"]:
+            which = f", the {SHOWN} worst:" if len(one["changed"]) > SHOWN else ":"
             lines += ["", f"{one['attack']}: {len(one['changed'])} images changed{which}"]
-            lines.append(Table(CHANGED, one["changed"][:show]).text())
+            lines.append(Table(CHANGED, one["changed"][:SHOWN]).text())
     return "\n".join(lines)
