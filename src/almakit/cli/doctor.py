@@ -54,10 +54,12 @@ def main(args: argparse.Namespace) -> int:
         for attack in attacks:
             if (queries := expected_forwards(attack)) is None:
                 continue
+            each = queries * one_pass
+            if not (subject.maps or job.surrogate):  # for these only the model's passes are counted
+                each = checks.seconds_per_image(attack, subject.model, sample.x.to(subject.device), queries)
             print(
-                f"{attack_text.text_of(attack)}: {queries} passes per image, about "
-                f"{duration(queries * one_pass * attacked)} for {attacked} of {len(dataset)} images besides the "
-                "attack's own arithmetic"
+                f"{attack_text.text_of(attack)}: about {duration(each * attacked)} for {attacked} of {len(dataset)} "
+                f"images at the time of {each / queries / one_pass:.2g} passes for each of {queries} queries"
             )
     for finding in findings:
         print(f"{finding.severity}: {finding.name}: {finding.sentence} {finding.way_out}")

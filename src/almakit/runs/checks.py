@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,7 +10,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ..core.oracle import Model, borrowed, out_of_memory, pass_seconds, probe_rows, seeded
+from ..core.attack import Attack
+from ..core.oracle import Model, borrowed, out_of_memory, pass_seconds, probe_rows, seeded, steady
 from ..data.dataset import Chunk, Dataset
 from ..errors import AlmakitError, UnknownName
 from ..goals.base import Goal
@@ -23,6 +25,8 @@ from .spec import AUTO, DEFAULT
 
 LOOKED_AT = 256  # images for preflight, fewer if they are large
 SIZES = (16, 32, 64, 128, 256)  # batch sizes that auto tries
+TIMED, LARGE = 32, 3 * 96 * 96  # images on which an attack is timed; two of those with more values than this
+QUERIES, QUERIES_LARGE = 20, 8  # in the longer of the two timed runs
 OUTSIDE = 0.0025  # seconds of an attack's step outside the model, for any batch size
 CLOSE = 1e-3  # largest difference of two outputs for the same images, relative to the largest output
 
@@ -184,3 +188,31 @@ def seconds_of_pass(subject: Subject, x: Tensor, size: int) -> float | None:
             raise
         return None
     return min(times)
+
+
+def seconds_per_image(attack: Attack, model: Model, x: Tensor, queries: int) -> float:
+    """Seconds that an attack of ``queries`` queries needs for one image: model passes, gradients of the distance and
+    its own arithmetic. Extrapolated from two short runs on images whose predicted class is taken as the label.
+
+    Args:
+        attack: the attack, which is run for a few queries.
+        model: from images to logits (B, K).
+        x: images in [0, 1], shape (B, ...); the first few are used.
+        queries: number of queries of an image.
+    """
+    x = x[: 2 if x[0].numel() > LARGE else TIMED]
+    fixed, budget = steady(model, x.device), QUERIES if len(x) > 2 else QUERIES_LARGE
+    with torch.no_grad():
+        labels = fixed(x).argmax(1)
+
+    def timed(budget: int) -> tuple[float, int]:
+        began = time.perf_counter()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the run itself reports wrong labels and settings
+            result = attack(fixed, x, labels, budget=budget, check=False)
+        return time.perf_counter() - began, int(result.forwards.sum())
+
+    # Part of an attack's cost does not depend on its budget.
+    (longer, many), (shorter, few) = timed(budget), timed(budget // 4)
+    slope = max(longer - shorter, longer / 10) / (many - few) if many > few else longer / max(1, many)
+    return max(shorter, shorter + slope * (queries * len(x) - few)) / len(x)
