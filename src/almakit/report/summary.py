@@ -447,19 +447,14 @@ def resisting(
 ) -> float:
     """``Run.robust_accuracy`` for these attacks of the run."""
     names = list(dict.fromkeys(info.distance for info in attacks))
-    if not isinstance(eps, Mapping):
-        if len(names) > 1:
-            raise BadInput(
-                f"this run's attacks are in {', '.join(names)}: give radii by distance, such as "
-                f"{{{names[0]!r}: {eps!r}}}."
-            )
+    if not isinstance(eps, Mapping) and len(names) == 1:
         eps = {names[0]: eps}
-    radii = {registry.canonical("distances", name): number(value) for name, value in eps.items()}
-    if not radii:
-        raise BadInput(f"give a radius for at least one of the distances of this run's attacks: {', '.join(names)}.")
-    for name in radii:
-        if name not in names:
-            raise BadInput(f"this run has no attack in {name}; it has {', '.join(names)}.")
+    given = eps if isinstance(eps, Mapping) else {}
+    radii = {registry.canonical("distances", name): number(value) for name, value in given.items()}
+    if not radii or not radii.keys() <= set(names):
+        raise BadInput(
+            f"give radii by distance, such as {{'linf': '8/255'}}; this run has attacks in {', '.join(names)}."
+        )
     columns = [column for column in columns_of(run) if column.info in attacks]
     found = []
     for name, epsilon in radii.items():
