@@ -109,7 +109,8 @@ class TensorBoard:
     def __init__(self, folder: str):
         if not folder:
             raise BadInput("say where TensorBoard's files go: tensorboard:<folder>.")
-        kind = optional("torch.utils.tensorboard", "TensorBoard needs torch: pip install torch.").SummaryWriter
+        missing, install = "TensorBoard needs torch: pip install torch.", "pip install tensorboard"
+        kind = optional("torch.utils.tensorboard", missing, install).SummaryWriter
         place = Path(folder).expanduser()
         try:
             place.mkdir(parents=True, exist_ok=True)
