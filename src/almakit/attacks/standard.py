@@ -18,6 +18,7 @@ from ..core.problem import Problem
 from ..core.result import OTHER_COUNTS, Status
 from ..errors import BadInput, UnknownName
 from ..radius import number
+from ..tensors import per_image
 from . import get
 from .ensemble import Ensemble
 
@@ -239,14 +240,8 @@ def evaluate_in_stages(
             break
         began = time.perf_counter()
         with model(member, x[left]) as watched:
-            part = member(
-                watched,
-                x[left],
-                None if labels is None else labels[left],
-                None if targets is None else targets[left],
-                stop_within=standard.epsilon,
-                **options,
-            )
+            known_classes = (None if values is None else values[left] for values in (labels, targets))
+            part = member(watched, x[left], *known_classes, stop_within=standard.epsilon, **options)
         part = _kept_within(part, standard.epsilon)
         known = part if known is None else _joined(known, part, left)
         flat |= {row for row, reason in zip(left.tolist(), part.reasons) if reason is not None and FLAT in reason}
@@ -313,42 +308,30 @@ def _kept_within(part: Result, epsilon: float) -> Result:
     beyond = (part.status == Status.SUCCESS) & (part.distances.double() > part.grid.limit(epsilon))
     if not bool(beyond.any()):
         return part
-    adversarials, distances, status = part.adversarials.clone(), part.distances.clone(), part.status.clone()
     assert part.originals is not None
-    adversarials[beyond], distances[beyond] = part.originals[beyond], float("inf")
-    status[beyond] = int(Status.FAILED)
     reasons = [
         "no adversarial point was found within the radius" if bool(out) else reason
         for out, reason in zip(beyond, part.reasons)
     ]
-    return replace(part, adversarials=adversarials, distances=distances, status=status, reasons=reasons)
+    return replace(
+        part,
+        adversarials=torch.where(per_image(beyond, part.adversarials), part.originals, part.adversarials),
+        distances=part.distances.masked_fill(beyond, float("inf")),
+        status=part.status.masked_fill(beyond, int(Status.FAILED)),
+        reasons=reasons,
+    )
 
 
 def _joined(known: Result, part: Result, rows: Tensor) -> Result:
     """``known`` with the images ``rows`` (R,) as ``part`` has them and the counts of both."""
-    adversarials, distances, status = known.adversarials.clone(), known.distances.clone(), known.status.clone()
-    forwards, backwards, reasons = known.forwards.clone(), known.backwards.clone(), list(known.reasons)
-    here = rows.to(status.device)
-    adversarials[here], distances[here], status[here] = part.adversarials, part.distances, part.status
-    forwards[here] += part.forwards
-    backwards[here] += part.backwards
+    here, changed = rows.to(known.status.device), dict[str, Any]()
+    for name in ("adversarials", "distances", "status"):
+        changed[name] = getattr(known, name).index_copy(0, here, getattr(part, name))
+    for name in ("forwards", "backwards", *OTHER_COUNTS):
+        if (before := getattr(known, name)) is not None and (more := getattr(part, name)) is not None:
+            changed[name] = before.index_add(0, here, more)
+    reasons = list(known.reasons)
     for row, reason in zip(rows.tolist(), part.reasons):
         # That all gradients were zero is known from the first stage; later reasons say less.
         reasons[row] = reasons[row] if reason is not None and reasons[row] is not None else reason
-    spent: dict[str, Any] = {}
-    for name in OTHER_COUNTS:
-        before, more = getattr(known, name), getattr(part, name)
-        if before is not None and more is not None:
-            spent[name] = before.clone()
-            spent[name][here] += more
-    return replace(
-        known,
-        adversarials=adversarials,
-        distances=distances,
-        status=status,
-        forwards=forwards,
-        backwards=backwards,
-        reasons=reasons,
-        probes=known.probes + part.probes,
-        **spent,
-    )
+    return replace(known, **changed, reasons=reasons, probes=known.probes + part.probes)
