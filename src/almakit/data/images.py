@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,8 @@ _DEEP = frozenset({"I", "I;16", "I;16L", "I;16B", "I;16N"})
 _GREY = _DEEP | {"1", "L", "LA"}
 _ALPHA = frozenset({"LA", "PA", "RGBA"})
 _COLOUR = frozenset({"P", "PA", "RGB", "RGBX", "RGBA", "CMYK", "YCbCr"})
-# Tags of TIFF with the values of ordinary files: 16 bits, black is zero, unsigned integers. EXIF has the orientation.
+# Tags of TIFF with the values of ordinary files: 16 bits, black is zero, unsigned integers.
 _PLAIN_TAGS = {258: (16,), 262: 1, 339: (1,)}
-_ORIENTATION = 274
-# EXIF's orientations 2 to 8 as Pillow's transpositions, by name.
-_UPRIGHT = ["FLIP_LEFT_RIGHT", "ROTATE_180", "FLIP_TOP_BOTTOM", "TRANSPOSE", "ROTATE_270", "TRANSVERSE", "ROTATE_90"]
 _TRANSPARENT = (
     "{} is transparent in places, and what lies behind them is not known; put it onto a background (or save it without "
     "alpha)."
@@ -84,12 +82,9 @@ def _values(
         )
     image.load()  # this rotates a TIFF; its shape is known only afterwards
     pillow = _pillow()
-    picture = pillow.fromarray(_deep(path, image)) if deep else _plain(path, image, grey, reference)
     with suppress(Exception):  # ignore broken EXIF data
-        orientation = image.getexif().get(_ORIENTATION, 1) if upright else 1
-        picture = (
-            picture.transpose(pillow.Transpose[_UPRIGHT[orientation - 2]]) if orientation in range(2, 9) else picture
-        )
+        image = import_module("PIL.ImageOps").exif_transpose(image) if upright else image
+    picture = pillow.fromarray(_deep(path, image)) if deep else _plain(path, image, grey, reference)
     values = np.array(_resized(path, picture, size, pillow.Resampling.BILINEAR))
     tensor = torch.from_numpy(values.reshape(*values.shape[:2], -1)).permute(2, 0, 1)
     tensor = tensor.to(torch.float32).div_(255) if tensor.dtype == torch.uint8 else tensor.clamp(0, 1)
