@@ -57,7 +57,7 @@ def attack(
     labels: Tensor | Sequence[int] | None = None,
     targets: Tensor | Sequence[int] | int | None = None,
     *,
-    goal: str | GoalLike | None = None,
+    goal: GoalLike | None = None,
     attack: str | Attack = "soft-walk",
     distance: DistanceLike | None = None,
     steps: int | None = None,
@@ -114,8 +114,7 @@ def attack(
         if SYNONYMS.get(name) in FOR_THE_CALL:
             raise wrong_setting("almakit.attack", name, FOR_THE_CALL)
     built = get(attack, **settings)
-    aim = None if goal is None else goals.get(goal)
-    alone = aim is not None and labels is None and isinstance(x, Tensor)
+    alone = goal is not None and labels is None and isinstance(x, Tensor)
     data = load(x) if isinstance(x, str) and labels is None else x
     images, wanted = (data, None) if alone and isinstance(data, Tensor) else tensors_of(data, labels)
     attacked = opened(model)
@@ -125,7 +124,7 @@ def attack(
     if isinstance(targets, int):
         targets = [targets] * len(images)
     with counted(attacked, built, images, shown(progress)) as reported:
-        return built(reported, images, wanted, targets, aim, **call)
+        return built(reported, images, wanted, targets, goal, **call)
 
 
 @contextmanager

@@ -313,3 +313,11 @@ def test_check_goal_names_each_violation() -> None:
     assert str(goals.check_goal(lambda z: z[:, 0], model, X)).endswith(
         "satisfies every requirement of a goal, on these images."
     )
+
+
+def test_an_attack_takes_the_text_of_a_goal() -> None:
+    aim = next(aim for aim in AIMS if aim.name == "threshold")
+    by_text = almakit.DDN(steps=20)(aim.model, X, goal="threshold(above=0.8)")
+    assert torch.equal(by_text.distances, almakit.DDN(steps=20)(aim.model, X, goal=aim.goal).distances)
+    with pytest.raises(almakit.AlmakitError, match="no goal called 'thresold'"):
+        almakit.DDN(steps=20)(aim.model, X, goal="thresold(above=0.8)")

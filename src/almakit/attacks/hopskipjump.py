@@ -24,7 +24,7 @@ Walk = Generator[Tensor, Answer, None]
 ROWS, PACK = 128, 32
 # Smallest number of random directions for an estimate.
 FEWEST = 8
-# Sides of the blocks of one colour in the random images of the start, in turn.
+# Sides of the blocks of one colour in the random images of the start, in turn; last the image as one block.
 BLOCKS = (1, 2, 4, 8)
 
 
@@ -40,7 +40,7 @@ class HopSkipJump(Attack):
     the directions that are left.
 
     It starts at a point that the problem knows already, else it tries up to ``start_tries`` random images: noise in
-    blocks of 1, 2, 4 and 8 values, with any values of the box and with its ends alone in turn. On a
+    blocks of 1, 2, 4 and 8 values and uniform images, first with any values of the box, then only with its ends. On a
     grid of levels delta is at least one of them. Unlike the original: delta is sqrt(d) times larger, so that float32
     can resolve it, and log2(d) bisections suffice; the first iterations use fewer directions; images are in different
     iterations, so that no model call waits for another image; successes among the directions count.
@@ -179,13 +179,16 @@ class _Image:
         return cls(problem.x[row], problem.random.generators[row], box, known)
 
     def noise(self, attempt: int) -> Tensor:
-        """(...) a random image in the box, in blocks of one of the sizes in turn; of every eight, four have any values
-        and four the box's ends alone."""
-        block, height = BLOCKS[attempt % len(BLOCKS)], max(0, self.x.ndim - 2)
-        coarse = [-(-side // block) if axis >= height else side for axis, side in enumerate(self.x.shape)]
+        """(...) a random image in the box: one of each kind of noise, then the box's ends alone, in those blocks that
+        fit in twice and as a flat image."""
+        picture, longest = self.x.ndim > 2, max(self.x.shape[-2:], default=1)
+        fitting = [block for block in BLOCKS if block == 1 or (picture and 2 * block <= longest)] + [longest]
+        later = attempt - len(BLOCKS)
+        block = BLOCKS[attempt] if later < 0 else fitting[later % len(fitting)]
+        coarse = [-(-side // block) if axis >= self.x.ndim - 2 else side for axis, side in enumerate(self.x.shape)]
         values = torch.rand(coarse, generator=self.generator, dtype=self.x.dtype)
-        values = values.round() if attempt // len(BLOCKS) % 2 else values
-        for axis in range(height, self.x.ndim):
+        values = values if later < 0 else values.round()
+        for axis in range(max(0, self.x.ndim - 2), self.x.ndim):
             values = values.repeat_interleave(block, axis).narrow(axis, 0, self.x.shape[axis])
         return self.box.lo + self.box.sides * values.to(self.x.device)
 

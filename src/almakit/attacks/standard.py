@@ -240,8 +240,8 @@ def evaluate_in_stages(
             break
         began = time.perf_counter()
         with model(member, x[left]) as watched:
-            known_classes = (None if values is None else values[left] for values in (labels, targets))
-            part = member(watched, x[left], *known_classes, stop_within=standard.epsilon, **options)
+            known_labels, wanted = (None if values is None else values[left] for values in (labels, targets))
+            part = member(watched, x[left], known_labels, wanted, stop_within=standard.epsilon, **options)
         part = _kept_within(part, standard.epsilon)
         known = part if known is None else _joined(known, part, left)
         flat |= {row for row, reason in zip(left.tolist(), part.reasons) if reason is not None and FLAT in reason}

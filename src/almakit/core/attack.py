@@ -141,8 +141,9 @@ class Attack:
             labels: true classes (B,), or label maps (B, H, W) for segmentation. Pixels whose label is not a class of
                 the model, such as -1 or 255, are ignored.
             targets: classes (B,), or maps, to reach.
-            goal: one of ``almakit.goals``, or a function of the model's outputs that returns one margin per image,
-                negative if the goal is reached. A goal without labels or targets of its own uses those of the call.
+            goal: one of ``almakit.goals``, its text, or a function of the model's outputs that returns one margin per
+                image, negative if the goal is reached. A goal without labels or targets of its own uses those of the
+                call.
             box: value range, grid and mask of the inputs.
             batch_size: images per batch.
             seed: seed of all random numbers; each image has its own generator.

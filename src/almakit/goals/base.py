@@ -262,8 +262,8 @@ class Goal:
         return replace(self, **found)
 
 
-GoalLike = Goal | Callable[..., Tensor]
-"""A goal, or a function of outputs (B, ...), and perhaps labels (B, ...), that returns margins (B,)."""
+GoalLike = str | Goal | Callable[..., Tensor]
+"""A goal, its text, or a function of outputs (B, ...), and perhaps labels (B, ...), that returns margins (B,)."""
 
 
 def safe_scale(scale: Tensor, outputs: Tensor, largest: Tensor | None = None) -> Tensor:
@@ -440,11 +440,6 @@ def as_goal(goal: object) -> Goal:
     """``goal`` itself, or the goal of a function."""
     if isinstance(goal, Goal):
         return goal
-    if isinstance(goal, str):
-        raise BadInput(
-            f"goal={goal!r} is a text; almakit.goals.get(text) makes a goal of it, and almakit.attack and "
-            "almakit.evaluate take it as it is."
-        )
     if not callable(goal) or _arguments(goal) not in (1, 2):
         raise BadInput(
             f"goal={goal!r}: give one of almakit.goals, or a function of the outputs (and perhaps labels) that "

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..core.oracle import Model, Oracle, borrowed
 from ..errors import AlmakitError, CheckReport
-from .base import Goal, as_goal
+from .base import Goal
 from .resolve import first_margin, goal_of
 
 Decision = Callable[[Tensor], Tensor]
@@ -32,7 +32,7 @@ def check_goal(
     true. The check finds violations on these images; it proves nothing about others.
 
     Args:
-        f: a goal, or a function of the outputs and optionally the labels.
+        f: a goal, its text, or a function of the outputs and optionally the labels.
         model: maps images to outputs.
         x: images, shape (B, ...).
         labels: labels or other data of the images, shape (B, ...).
@@ -41,7 +41,7 @@ def check_goal(
     """
     with borrowed(model), torch.enable_grad():
         try:
-            goal = goal_of(len(x), labels, targets, as_goal(f), 0.99)
+            goal = goal_of(len(x), labels, targets, f, 0.99)
             oracle = Oracle(model, x.dtype, read=goal.read)
             leaf = x.detach().to(oracle.device or x.device).clone().requires_grad_(True)
             outputs = oracle(leaf)

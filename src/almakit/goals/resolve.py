@@ -27,17 +27,18 @@ def goal_of(count: int, labels: object, targets: object, goal: object, share: fl
         count: number of images.
         labels: true classes, shape (B,), label maps, shape (B, H, W), or other data that the goal needs.
         targets: target classes, of the same shapes.
-        goal: a goal or a function; None: leave the labels, or reach the targets.
+        goal: a goal, its text or a function; None: leave the labels, or reach the targets.
         share: share of the pixels that must be wrong, for label maps.
     """
-    maps = getattr(labels, "ndim", 1) == 3 and (goal is None or isinstance(goal, PixelGoal))
+    maps = getattr(labels, "ndim", 1) == 3
     if goal is None:
         if labels is None and targets is None:
             raise BadInput(
                 "say what to reach: labels to leave, targets, or a goal, such as goal=almakit.goals.threshold(below=0)."
             )
         goal = PixelGoal(share=share) if maps else ClassGoal()
-    bound = as_goal(goal)
+    bound = get(goal)
+    maps = maps and isinstance(bound, PixelGoal)
     if bound.by_class or maps:
         known = None if labels is None else class_indices(labels, "labels", count, maps)
         wanted = None if targets is None else class_indices(targets, "targets", count, maps)
