@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 
-from ..report.subjects import summarise
 from ..report.table import percent, text_table
 from ..runs.folder import RunFolder
 from ..runs.identity import difference
@@ -41,7 +40,7 @@ def main(args: argparse.Namespace) -> int:
     differs = difference(run, opened)
     if differs:
         print(f"{opened.name} is not the model of the run, {run.spec.model}: {differs}.")
-    found = verify.verify_run(run, opened, args.batch_size, goal, summarise)
+    found = verify.verify_run(run, opened, args.batch_size, goal)
     rows = [
         {
             "attack": v.attack,

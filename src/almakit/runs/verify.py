@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 from .. import distances, goals
 from ..certify import METHODS
@@ -19,7 +17,7 @@ from ..models import is_code
 from .certify import radii_of
 from .differences import Differences, apart, compare, expected_image, expected_record
 from .failures import StoreError, understood
-from .folder import SUMMARY, RunFolder
+from .folder import RunFolder
 from .identity import difference
 from .images import RULES, data_sha256
 from .model import Subject, for_run, open_model
@@ -38,7 +36,6 @@ TOLERANCE = 2e-3
 radius."""
 CHUNK = 16
 """Number of images that are certified at a time."""
-Summarise = Callable[[RunFolder], dict[str, Any]]
 
 
 @dataclass
@@ -93,13 +90,7 @@ def damaged_files(run: RunFolder) -> list[str]:
     return [f"{row.file} {fault}" for row in run.chunks if (fault := files.fault_of(run.folder, row))]
 
 
-def verify_run(
-    run: RunFolder,
-    subject: Subject,
-    batch_size: int | None = None,
-    goal: object = None,
-    summarise: Summarise | None = None,
-) -> RunVerification:
+def verify_run(run: RunFolder, subject: Subject, batch_size: int | None = None, goal: object = None) -> RunVerification:
     """Judge every stored image of a run again and compare all values that reports use. Raises an error for damaged
     files and for originals that do not match their hash.
 
@@ -108,7 +99,6 @@ def verify_run(
         subject: its model, loaded again.
         batch_size: number of images in a forward pass; default: different from the run's.
         goal: the run's own goal, if it has one.
-        summarise: computes the content of ``summary.json``, which is not checked without it.
     """
     size, aim = batch_size or int(run.spec.batch_size), None if goal is None else goals.get(goal)
     held = all(finding["name"] != "randomness-elsewhere" for finding in run.findings)
@@ -118,7 +108,7 @@ def verify_run(
         _verify_images(run, judging, size, found)
         _check_folder(run, judging, found)
         attacks = [_verify_attack(run, info, judging, size) for info in run.attacks]
-        for name, check in _derived(run, subject, aim, summarise):
+        for name, check in _derived(run, subject, aim):
             try:
                 check(found)
             except (AlmakitError, RuntimeError) as error:
@@ -201,17 +191,13 @@ def _check_folder(run: RunFolder, subject: Subject, found: Differences) -> None:
 Check = Callable[[Differences], None]
 
 
-def _derived(
-    run: RunFolder, subject: Subject, goal: Goal | None, summarise: Summarise | None
-) -> Iterator[tuple[str, Check]]:
-    """The certificates, transfers and summary of a run, each with its check."""
+def _derived(run: RunFolder, subject: Subject, goal: Goal | None) -> Iterator[tuple[str, Check]]:
+    """The certificates and transfers of a run, each with its check."""
     for certificate in run.certificates:
         name = f"{CERTIFICATES}/{certificate.file(run.folder).name}"
         yield name, partial(_check_certificate, name, run, subject, certificate)
     for transfer in read_transfers(run.folder):
         yield f"The transfer to {transfer.target}", partial(_check_transfer, run, subject, transfer, goal)
-    if summarise is not None:
-        yield SUMMARY, partial(_check_summary, run, summarise)
 
 
 def _check_certificate(name: str, run: RunFolder, subject: Subject, part: Certificate, found: Differences) -> None:
@@ -252,30 +238,3 @@ def _check_transfer(run: RunFolder, subject: Subject, part: Transfer, goal: Goal
         for image, stored in rows.items():
             now = fresh.seen.get(text, {}).get(image)
             found.note(f"an answer of {part.target}", f"{text}, image {image}", stored, now)
-
-
-def _check_summary(run: RunFolder, summarise: Summarise, found: Differences) -> None:
-    place = files.inside(run.folder, SUMMARY)
-    if not place.is_file():
-        raise StoreError("the folder has none.")
-    try:
-        stored = json.loads(place.read_bytes())
-        then = _leaves(stored)
-    except (ValueError, RecursionError) as error:
-        found.note(SUMMARY, "the whole file", f"no JSON ({error})", "JSON")
-        return
-    now = _leaves(json.loads(json.dumps(summarise(run))))
-    if isinstance(stored, dict) and stored.get("format") != now["format"]:
-        raise StoreError("another version of almakit wrote it.")
-    for where in {**then, **now}:
-        found.note(SUMMARY, where or "the whole file", then.get(where), now.get(where))
-
-
-def _leaves(value: Any, where: str = "") -> dict[str, Any]:
-    """The numbers and texts inside JSON, by places such as ``attacks.0.name``. Numbers are rounded to nine digits,
-    because the last ones may differ between machines."""
-    parts = dict(enumerate(value)) if isinstance(value, list) else value
-    if not isinstance(parts, dict) or not parts:
-        return {where: float(f"{value:.9g}") if isinstance(value, float) else value}
-    inside = (_leaves(part, f"{where}.{key}".lstrip(".")) for key, part in parts.items())
-    return {place: leaf for found in inside for place, leaf in found.items()}
