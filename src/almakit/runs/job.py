@@ -25,7 +25,7 @@ from .progress import forwards_per_image
 from .radii import stop_radius
 from .store import ATTACK, CLEAN, ChunkKey
 from .store.files import Array
-from .store.records import PASSES, STATUSES, ImageInfo, Record, Tally, Trace
+from .store.records import ALREADY_WRONG, PASSES, STATUSES, SUCCESS, ImageInfo, Record, Tally, Trace
 from .verdict import Judgement, judge, predictions, tallies, top_classes
 
 
@@ -109,7 +109,56 @@ def attack_step(job: Job, task: Task, notify: Notify | None = None) -> Outcome:
         rows = job.positions(task.key.chunk)
         where = f"{job.infos[task.key.attack].text} on images {rows[0]} to {rows[-1]}"
         raise type(error)(f"{where} (counted from 0 there): {error}") from error
-    return _judged(job, task, x, targets, result, watch, size, began)
+    points, statuses = result.adversarials.detach().cpu(), [STATUSES[status] for status in result.status.tolist()]
+    claimed = [row for row, status in enumerate(statuses) if status in (ALREADY_WRONG, SUCCESS)]
+    stored = [row for row in claimed if statuses[row] == SUCCESS]
+    judgements = judge(
+        subject,
+        x[claimed],
+        points[claimed],
+        chunk.labels[claimed].tolist() if chunk.truth is chunk.labels else chunk.truth[claimed],
+        None if targets is None else [targets[row] for row in claimed],
+        job.infos[task.key.attack].distance,
+        attack.measure,
+        size,
+    )
+    verdicts, aims = dict(zip(claimed, judgements, strict=True)), targets or [None] * len(chunk)
+    return Outcome(
+        task.key,
+        len(chunk),
+        size,
+        time.perf_counter() - began,
+        points[stored].numpy() if stored else None,
+        records=[_record(task, result, row, aims[row], verdicts.get(row), stored) for row in range(len(chunk))],
+        traces=[
+            Trace(task.key.attack, task.infos[row].index, aims[row], values) for row, values in watch.columns().items()
+        ],
+    )
+
+
+def _record(
+    task: Task, result: Result, row: int, target: int | None, verdict: Judgement | None, stored: list[int]
+) -> Record:
+    """The record of the image in a ``row`` of the chunk; ``stored``: the rows whose images are stored."""
+    more: dict[str, Any] = {
+        name: int(counts[row]) for name in OTHER_COUNTS if (counts := getattr(result, name)) is not None
+    }
+    if result.course is not None:
+        marks = result.course[row].double().cpu().tolist()
+        more["course"] = {f"best_{count}": value for count, value in zip(PASSES, marks, strict=True)}
+    if verdict is not None:
+        more |= {**vars(verdict), "slot": stored.index(row) if row in stored else None}
+    return Record(
+        attack=task.key.attack,
+        image=task.infos[row].index,
+        target=target,
+        status=STATUSES[int(result.status[row])],
+        reason=result.reasons[row] if result.reasons else None,
+        distance=float(result.distances[row].double()),
+        forwards=int(result.forwards[row]),
+        backwards=int(result.backwards[row]),
+        **more,
+    )
 
 
 STEPS: dict[str, Callable[[Job, Task, Notify | None], Outcome]] = {CLEAN: clean_step, ATTACK: attack_step}
@@ -124,41 +173,6 @@ def _release(job: Job, task: Task) -> None:
             torch.cuda.empty_cache()
 
 
-def _judged(
-    job: Job, task: Task, x: Tensor, targets: list[int] | None, result: Result, watch: _Watch, size: int, began: float
-) -> Outcome:
-    """The verdict on the results for ``x`` (B, ...), as rows and images to store."""
-    key, chunk = task.key, job.read(task.key.chunk)
-    points = result.adversarials.detach().cpu()
-    statuses = result.status.tolist()
-    claimed = [row for row, status in enumerate(statuses) if status <= 1]
-    stored = [row for row in claimed if statuses[row] == 1]
-    judgements = judge(
-        job.subject,
-        x[claimed],
-        points[claimed],
-        chunk.labels[claimed].tolist() if chunk.truth is chunk.labels else chunk.truth[claimed],
-        None if targets is None else [targets[row] for row in claimed],
-        job.infos[key.attack].distance,
-        job.attacks[key.attack].measure,
-        size,
-    )
-    verdicts = dict(zip(claimed, judgements, strict=True))
-    traces = [
-        Trace(key.attack, task.infos[row].index, None if targets is None else targets[row], values)
-        for row, values in watch.columns().items()
-    ]
-    return Outcome(
-        key,
-        len(chunk),
-        size,
-        time.perf_counter() - began,
-        points[stored].numpy() if stored else None,
-        records=_records(task, result, targets, verdicts, stored),
-        traces=traces,
-    )
-
-
 def _targets(job: Job, task: Task) -> list[int] | None:
     if job.spec.targets is None:
         return None
@@ -171,12 +185,9 @@ def _traced(job: Job, task: Task, targets: list[int] | None) -> list[int]:
     """The rows whose history is kept: the first attackable images of the first chunk."""
     if task.key.chunk or task.key.round:
         return []
-    open_rows = [
-        row
-        for row, info in enumerate(task.infos)
-        if (info.correct if targets is None else info.prediction != targets[row])
-    ]
-    return open_rows[: job.spec.traces]
+    infos = enumerate(task.infos)
+    rows = [row for row, info in infos if (info.correct if targets is None else info.prediction != targets[row])]
+    return rows[: job.spec.traces]
 
 
 class _Watch:
@@ -187,14 +198,11 @@ class _Watch:
         self.steps: dict[int, list[dict[str, Any]]] = {row: [] for row in rows}
 
     def __call__(self, event: dict[str, Any]) -> None:
-        places = {image: place for place, image in enumerate(event["image"].tolist()) if image in self.steps}
-        for row, place in places.items():
-            values = {
-                name: _plain(value[place])
-                for name, value in event.items()
-                if name not in ("step", "image") and isinstance(value, Tensor)
-            }
-            self.steps[row].append({"step": event["step"], **values})
+        for place, row in enumerate(event["image"].tolist()):
+            if row in self.steps:
+                tensors = {name: value for name, value in event.items() if isinstance(value, Tensor)}
+                values = {name: _plain(value[place]) for name, value in tensors.items() if name != "image"}
+                self.steps[row].append({"step": event["step"], **values})
 
     def columns(self) -> dict[int, dict[str, list[Any]]]:
         """By row, {name: one value per recorded step, None if the step did not record it}."""
@@ -208,35 +216,3 @@ class _Watch:
 def _plain(value: Tensor) -> Any:
     number = value.item()
     return number if not isinstance(number, float) or math.isfinite(number) else None
-
-
-def _records(
-    task: Task, result: Result, targets: list[int] | None, verdicts: dict[int, Judgement], stored: list[int]
-) -> list[Record]:
-    slots = {row: slot for slot, row in enumerate(stored)}
-    distances, statuses = result.distances.double().cpu().tolist(), result.status.tolist()
-    forwards, backwards = result.forwards.tolist(), result.backwards.tolist()
-    course = None if result.course is None else result.course.double().cpu().tolist()
-    records = []
-    for row, info in enumerate(task.infos):
-        more: dict[str, Any] = {}
-        for name in OTHER_COUNTS:
-            if (counts := getattr(result, name)) is not None:
-                more[name] = int(counts[row])
-        if course is not None:
-            more["course"] = {f"best_{count}": value for count, value in zip(PASSES, course[row], strict=True)}
-        if (verdict := verdicts.get(row)) is not None:
-            more |= {**vars(verdict), "slot": slots.get(row)}
-        record = Record(
-            attack=task.key.attack,
-            image=info.index,
-            target=None if targets is None else targets[row],
-            status=STATUSES[statuses[row]],
-            reason=result.reasons[row] if result.reasons else None,
-            distance=distances[row],
-            forwards=forwards[row],
-            backwards=backwards[row],
-            **more,
-        )
-        records.append(record)
-    return records
