@@ -5,8 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,87 +18,60 @@ from .folder import RunFolder
 from .store import fields
 from .store.fields import finite
 from .store.files import attack_folder, inside, write_bytes
-from .store.records import AttackInfo, ImageInfo, Record, outcome, plain_cell, reach_of
+from .store.records import Record, outcome, plain_cell, reach_of
 
 # The flat table: a row for each attack, image and target.
 
-INTEGER, NUMBER, TEXT, TRUTH = "int64", "float64", "string", "bool_"
-"""Types of columns, by their names in pyarrow."""
-KINDS = {"INTEGER": INTEGER, "REAL": NUMBER, "TEXT": TEXT}
-
-
-@dataclass(frozen=True)
-class Row:
-    """One record with its attack and image. ``reach`` is the radius of an attack at a fixed epsilon, infinite for
-    others."""
-
-    run: RunFolder
-    record: Record
-    image: ImageInfo
-    info: AttackInfo
-    reach: float
-
-
-@dataclass(frozen=True)
-class Flat:
-    """A column of the table: its type and the function that reads the value."""
-
-    name: str
-    kind: str
-    value: Callable[[Row], Any]
-
-
-def _class_name(row: Row) -> str | None:
-    names, label = row.run.class_names, row.image.label
-    return names[label] if names and label < len(names) else None
-
-
-AROUND = (
-    Flat("model", TEXT, lambda row: row.run.meta.get("model")),
-    Flat("data", TEXT, lambda row: row.run.meta.get("data")),
-    Flat("attack", TEXT, lambda row: row.info.text),
-    Flat("distance_name", TEXT, lambda row: row.info.distance),
-    Flat("epsilon", NUMBER, lambda row: finite(row.reach)),
-    Flat("image", INTEGER, lambda row: row.record.image),
-    Flat("id", TEXT, lambda row: row.image.id),
-    Flat("sha256", TEXT, lambda row: row.image.sha256),
-    Flat("label", INTEGER, lambda row: row.image.label),
-    Flat("label_name", TEXT, _class_name),
-    Flat("clean_prediction", INTEGER, lambda row: row.image.prediction),
-    Flat("clean_top", TEXT, lambda row: json.dumps(row.image.top)),
-    Flat("status", TEXT, lambda row: outcome(row.record, row.info)),
-    Flat("seconds", NUMBER, lambda row: row.record.seconds),
-    Flat("file", TEXT, lambda row: row.record.file),
-)
-"""The columns besides a record's own fields."""
-LEFT_OUT = {"round", *(column.name for column in AROUND)}
-"""Fields of a record that are not exported, or are replaced by a column of the same name."""
+KINDS = {"INTEGER": "int64", "REAL": "float64", "TEXT": "string"}
+"""Types of columns by their type in SQL, by their names in pyarrow."""
+AROUND = {
+    **dict.fromkeys(("model", "data", "attack", "distance_name"), "string"),
+    **{"epsilon": "float64", "image": "int64", "id": "string", "sha256": "string", "label": "int64"},
+    **{"label_name": "string", "clean_prediction": "int64", "clean_top": "string", "status": "string"},
+    **{"seconds": "float64", "file": "string"},
+}
+"""The columns that come from the run, the attack and the image, with their types."""
 
 
 @cache
-def columns() -> tuple[Flat, ...]:
-    """The columns of the table: attack and image first, then the record's fields in their order."""
-    own = [_of_record(column) for column in fields.columns(Record) if column.name not in LEFT_OUT]
-    return (*AROUND, *own)
-
-
-def _of_record(column: fields.Column) -> Flat:
-    def value(row: Row) -> Any:
-        found = column.of(row.record)
-        return finite(found) if column.kind == "REAL" else json.dumps(found) if column.field == "top" else found
-
-    kind = TRUTH if column.read is bool else KINDS[column.kind]
-    return Flat(column.name, kind, value)
+def _own() -> list[fields.Column]:
+    """The columns that come from a record's fields."""
+    return [column for column in fields.columns(Record) if column.name not in (*AROUND, "round")]
 
 
 def flat_rows(run: RunFolder) -> list[dict[str, Any]]:
-    """One dict per record with the values of all columns; an infinite distance is None."""
-    around = {
-        info.index: (info, reach_of(info, [record.verified for record in run.records_of(info.index)]))
-        for info in run.attacks
-    }
-    rows = [Row(run, record, run.image[record.image], *around[record.attack]) for record in run.records]
-    return [{column.name: column.value(row) for column in columns()} for row in rows]
+    """One dict per record with the values of all columns; an infinite distance is None. ``epsilon`` is the radius of an
+    attack at a fixed epsilon."""
+    names, rows = run.class_names or [], []
+    for info in run.attacks:
+        records = run.records_of(info.index)
+        reach = reach_of(info, [record.verified for record in records])
+        for record in records:
+            image = run.image[record.image]
+            row: dict[str, Any] = {
+                "model": run.meta.get("model"),
+                "data": run.meta.get("data"),
+                "attack": info.text,
+                "distance_name": info.distance,
+                "epsilon": finite(reach),
+                "image": record.image,
+                "id": image.id,
+                "sha256": image.sha256,
+                "label": image.label,
+                "label_name": names[image.label] if image.label < len(names) else None,
+                "clean_prediction": image.prediction,
+                "clean_top": json.dumps(image.top),
+                "status": outcome(record, info),
+                "seconds": record.seconds,
+                "file": record.file,
+            }
+            rows.append(row | {column.name: _cell(column, record) for column in _own()})
+    return rows
+
+
+def _cell(column: fields.Column, record: Record) -> Any:
+    found = column.of(record)
+    return finite(found) if column.kind == "REAL" else json.dumps(found) if column.field == "top" else found
 
 
 def export_table(run: RunFolder, path: Path, format: str = "csv") -> int:
@@ -112,7 +84,8 @@ def export_table(run: RunFolder, path: Path, format: str = "csv") -> int:
         return len(rows)
     missing = "parquet needs pyarrow: pip install 'almakit[export]', or use --format csv."
     pyarrow, parquet = optional("pyarrow", missing), optional("pyarrow.parquet", missing)
-    schema = pyarrow.schema([(column.name, getattr(pyarrow, column.kind)()) for column in columns()])
+    own = {column.name: "bool_" if column.read is bool else KINDS[column.kind] for column in _own()}
+    schema = pyarrow.schema([(name, getattr(pyarrow, kind)()) for name, kind in (AROUND | own).items()])
     buffer = io.BytesIO()
     parquet.write_table(pyarrow.Table.from_pylist(rows, schema=schema), buffer)
     write_bytes(path, buffer.getvalue())

@@ -122,7 +122,8 @@ def attack_step(job: Job, task: Task, notify: Notify | None = None) -> Outcome:
         attack.measure,
         size,
     )
-    verdicts, aims = dict(zip(claimed, judgements, strict=True)), targets or [None] * len(chunk)
+    verdicts = dict(zip(claimed, judgements, strict=True))
+    aims: Sequence[int | None] = targets or [None] * len(chunk)
     return Outcome(
         task.key,
         len(chunk),
