@@ -214,75 +214,62 @@ def plan(request: Request, spec: RunSpec) -> Job:
     if spec.target_class is not None:
         dataset = without_class(dataset, spec.target_class, request.progress)
     targets = named_targets(spec.targets if request.targets is None else request.targets, dataset)
-    _check_units(spec, dataset, request)
+    box_of(dataset.features, spec.bits)  # raises an error if bits and features cannot be combined
+    others = (dataset.features, dataset.maps, dataset.truths, spec.eot, spec.goal)
+    if request.certify is not None and any(other is not None for other in others):
+        raise BadInput("certificates are for images with classes, without a goal, eot or units: leave certify out.")
     gradients = spec.surrogate if request.surrogate is None else request.surrogate
     surrogate = None if gradients is None else open_model(gradients, replace(spec, device=str(subject.device)))
     infos = [describe(attack, index, spec.targets is not None) for index, attack in enumerate(request.attacks)]
     job = Job(spec, subject, dataset, [], targets, request.attacks, infos, surrogate=surrogate)
     job = job.with_models(lambda subject: subject.with_features(dataset.features))
-    job = _with_maps(job, request) if dataset.maps is not None else _with_goal(job, request)
+    job = _with_maps(job) if dataset.maps is not None else _with_goal(job, request)
     return replace(job, hashes=[sha256 for chunk in job.dataset.chunks(64) for sha256 in chunk.sha256])
 
 
-def _check_units(spec: RunSpec, dataset: Dataset, request: Request) -> None:
-    """Raise an error for settings that cannot be combined."""
-    box_of(dataset.features, spec.bits)
-    if spec.eot is not None and dataset.maps is not None:
-        raise BadInput("eot is for classifiers: leave it out with label maps.")
-    others = (dataset.features, dataset.maps, dataset.truths, spec.eot, spec.goal)
-    if request.certify is not None and any(other is not None for other in others):
-        raise BadInput("certificates are for images with classes, without a goal, eot or units: leave certify out.")
-
-
-def _with_maps(job: Job, request: Request) -> Job:
+def _with_maps(job: Job) -> Job:
     """The job for segmentation: a share of the labelled pixels must be wrong."""
-    if job.spec.targets is not None:
-        raise BadInput(f"{job.dataset.name} gives every pixel a class: leave out targets.")
+    if job.spec.targets is not None or job.spec.eot is not None:
+        raise BadInput(f"{job.dataset.name} gives every pixel a class: leave out targets and eot.")
     text = f"pixels(share={share_of(job.spec.goal):g})"
-    job = replace(job, spec=replace(job.spec, goal=text))
-    return replace(job, subject=replace(job.subject, goal=PixelGoal(share=share_of(text))))
+    subject = replace(job.subject, goal=PixelGoal(share=share_of(text)))
+    return replace(job, spec=replace(job.spec, goal=text), subject=subject)
 
 
 def _with_goal(job: Job, request: Request) -> Job:
     """The job with its goal, unless it is to leave the label or to reach the target."""
-    text, labels = job.spec.goal, job.dataset.truths
+    spec, dataset, text = job.spec, job.dataset, job.spec.goal
+    labels = dataset.truths
     if text is None and labels is not None:
         raise BadInput(
-            f"the labels of {job.dataset.name} are no class numbers (N,) but {str(labels.dtype)[6:]} of shape "
+            f"the labels of {dataset.name} are no class numbers (N,) but {str(labels.dtype)[6:]} of shape "
             f"{tuple(labels.shape)}: give a goal that reads them, such as multilabel or regression(by=0.5) (--goal)."
         )
     if text is None:
         return job
     goal = goals.get(text) if request.goal is None else request.goal
     if isinstance(goal, PixelGoal):
-        raise BadInput(f"goal={text!r} is for label maps, and {job.dataset.name} has a class per image: leave it out.")
+        raise BadInput(f"goal={text!r} is for label maps, and {dataset.name} has a class per image: leave it out.")
     if own_code(text) and request.engine != "local":
         raise BadInput(f"goal={text!r} is code of your own, which other processes do not have: leave engine out.")
     job = job.with_models(lambda subject: replace(subject, goal=goal))
-    of_logits = labels is None and goal.output is None and goal.of_logits and _gives_logits(job)
-    return job if of_logits else _on_outputs(job)
+    if labels is None and goal.output is None and goal.of_logits and _gives_logits(job):
+        return job
+    # The goal is about outputs that are no class logits: its two classes are "not reached" and "reached".
+    if spec.targets is not None or spec.eot is not None:
+        raise BadInput(f"the goal {text} is about outputs that are no logits: leave out targets and eot.")
+    truths, zeros = dataset.labels.clone() if labels is None else labels, torch.zeros_like(dataset.labels)
+    dataset = replace(dataset, truths=truths, labels=zeros, class_names=REACHED, alphabetical=False)
+    return replace(job, dataset=dataset).with_models(lambda subject: replace(subject, aimed=True))
 
 
 def _gives_logits(job: Job) -> bool:
     """Whether the model's output may be class logits (B, K). A model that fails is reported by preflight."""
-    subject = job.subject
     try:
-        answer = predict(subject.model, subject.place(job.dataset.chunk([0]).x))
+        answer = predict(job.subject.model, job.subject.place(job.dataset.chunk([0]).x))
     except Exception:
         return True
     return isinstance(answer, Tensor) and answer.ndim == 2 and answer.shape[1] > 1
-
-
-def _on_outputs(job: Job) -> Job:
-    """The job with a goal on outputs that are not class logits; its two classes are "not reached" and "reached"."""
-    spec, dataset = job.spec, job.dataset
-    if spec.targets is not None or spec.eot is not None:
-        raise BadInput(f"the goal {spec.goal} is about outputs that are no logits: leave out targets and eot.")
-    truths = dataset.labels.clone() if dataset.truths is None else dataset.truths
-    labelled = replace(
-        dataset, truths=truths, labels=torch.zeros_like(dataset.labels), class_names=REACHED, alphabetical=False
-    )
-    return replace(job, dataset=labelled).with_models(lambda subject: replace(subject, aimed=True))
 
 
 def own_code(goal: str | None) -> bool:
