@@ -184,8 +184,9 @@ class Examined:
     classes: int | None = None
     accuracy: float | None = None
     guessing: bool = False
-    # Set by _gradients, if there are any: the logits of the first batch, rolled by one image.
+    # Set by _gradients, if there are any: the logits of the first batch, rolled by one image, and what _constant says.
     rolled: Tensor | None = None
+    constant: int = 0
 
     @property
     def weights(self) -> list[Tensor]:
@@ -380,6 +381,7 @@ def _gradients(examined: Examined) -> Iterator[Finding]:
         yield finding("non-differentiable", what, severity(torch.ones(1)))
         return
     examined.rolled = logits.detach()
+    examined.constant = _constant(x, examined.rolled, margin.flatten(1))
     flat, share = margin.flatten(1), f"of {len(x)} images"
     broken, zero = ~flat.isfinite().all(1), (flat == 0).all(1)
     blind = (entropy.flatten(1) == 0).all(1) & ~zero
@@ -391,9 +393,6 @@ def _gradients(examined: Examined) -> Iterator[Finding]:
             f"The gradient of the logits' margin is zero for {int(zero.sum())} {share}: robustness may only seem high."
         )
         yield finding("zero-gradient", what, severity(zero))
-    if constant := _constant(x, logits.detach(), flat):
-        what = f"{constant} {share} have the same gradient as another image, and their logits do not follow it."
-        yield finding("constant-gradient", what, "warn" if examined.gradients else "note")
     if bool(blind.any()):
         what = f"The cross-entropy's gradient vanishes for {int(blind.sum())} {share} though the margin's does not."
         yield finding("saturated", what)
@@ -406,12 +405,13 @@ def _constant(x: Tensor, logits: Tensor, slopes: Tensor) -> int:
         return 0
     top, pairs = logits.double().topk(2, 1)
     margins, first, found = top[:, 0] - top[:, 1], dict[tuple[int, ...], int](), 0
+    rounding = 1e-4 * float(top.abs().max())
     for row, pair in enumerate(map(tuple, pairs.tolist())):
         other = first.setdefault(pair, row)
         if other != row and bool(slopes[row].any()) and torch.allclose(slopes[row], slopes[other], rtol=1e-3):
             moved = float(margins[row] - margins[other])
             linear = float(slopes[row].double() @ (x[row] - x[other]).double().flatten())
-            found += abs(moved - linear) > 0.1 * abs(moved)
+            found += abs(moved - linear) > 0.1 * abs(moved) + rounding
     return found
 
 
@@ -438,6 +438,10 @@ def _consistency(examined: Examined) -> Iterator[Finding]:
         elif (gap := _difference(logits[row : row + 1], alone)) > allowed:
             what = f"An image's logits differ by up to {gap:.3g} between a batch of {len(x)} and alone."
             yield finding("batch-dependent", what)
+        elif examined.constant:
+            same = f"The gradient of {examined.constant} of {len(x)} images is that of another image"
+            what = f"{same}, and their logits do not follow it."
+            yield finding("constant-gradient", what, "warn" if examined.gradients else "note")
 
 
 def _random(examined: Examined, x: Tensor, gap: float, allowed: float) -> Iterator[Finding]:
