@@ -51,17 +51,10 @@ def make_runs(root: Path) -> dict[str, Path]:
 def photograph(page: Any, address: str, out: Path) -> None:
     """The parts of a report."""
     page.goto(address)
-    page.screenshot(path=out / "page-top.png")
     page.evaluate("document.querySelector('#curves h2').scrollIntoView()")
     page.wait_for_timeout(700)
     page.screenshot(path=out / "page-curves-light.png")
-    page.locator("#theme").click()
-    page.wait_for_timeout(300)
-    page.screenshot(path=out / "page-curves-dark.png")
-    page.locator("#theme").click()
     page.evaluate("document.querySelector('#explore h2').scrollIntoView()")
-    page.wait_for_timeout(700)
-    page.screenshot(path=out / "page-images.png")
     page.locator("#gallery .card-button").first.click()
     page.wait_for_timeout(300)
     page.screenshot(path=out / "page-one-image.png")

@@ -154,7 +154,7 @@ class Table:
         found = ""
         for form in (" ({} to {})", "\n{}-{}"):
             rows = [[_plain(column, row.get(column.name), form) for column in columns] for row in self.rows]
-            found = text_table(header, rows, left, width, left)
+            found = text_table(header, rows, left, width)
             if "\n\n" not in found and (not width or max(map(len, found.splitlines())) <= width):
                 break
         return "\n".join([*([self.title] if self.title else []), found, *self.notes])
@@ -250,16 +250,12 @@ def latex(tables: Sequence[Table]) -> str:
 
 
 def text_table(
-    header: Sequence[str],
-    rows: Sequence[Sequence[object]],
-    left: Sequence[int] = (0,),
-    width: int = 0,
-    wrapped: Sequence[int] | None = None,
+    header: Sequence[str], rows: Sequence[Sequence[object]], left: Sequence[int] = (0,), width: int = 0
 ) -> str:
     """Aligned text columns under a header: columns in ``left`` are left-aligned, the others right-aligned.
 
-    With ``width``, the widest columns (of ``wrapped``, by default of all) are wrapped until the table fits. Columns
-    that still do not fit go into another table below, which repeats the first column.
+    With ``width``, the widest columns in ``left`` are wrapped until the table fits. Columns that still do not fit go
+    into another table below, which repeats the first column.
     """
     cells = [[str(cell) for cell in row] for row in [header, *rows]]
     places = range(len(header))
@@ -267,7 +263,7 @@ def text_table(
     words = [max(len(word) for row in cells for word in row[place].split() or [""]) for place in places]
     # With wrapping, a heading does not widen its column.
     widths = [max(full[k], words[k] if width else len(header[k])) for k in places]
-    least = [words[k] if wrapped is None or k in wrapped else widths[k] for k in places]
+    least = [words[k] if k in left else widths[k] for k in places]
     while width and sum(widths) + 2 * (len(widths) - 1) > width:
         wide = [(widths[k], k) for k in places if widths[k] > least[k]]
         if not wide:
