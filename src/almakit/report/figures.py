@@ -83,7 +83,7 @@ def draw_curves(subjects: Sequence[Subject], out: Path, kinds: Sequence[str] = K
         figure, panels = pyplot.subplots(len(groups), len(subjects), figsize=size, squeeze=False, layout="constrained")
         for row, group in enumerate(groups):
             for axes, subject in zip(panels[row], subjects, strict=True):
-                handles = _curves(axes, subject, group, styles) | handles
+                handles |= _curves(axes, subject, group, styles)
                 axes.set_title(literal(subject.name) if row == 0 else "")
             panels[row][0].set_ylabel(_height(group[1]))
         if handles:
