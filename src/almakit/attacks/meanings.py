@@ -9,7 +9,6 @@ GENERAL = {
     "distance": "the distance to minimise: a name, a norm, in Python also a function f(x, y) -> (B,)",
     "steps": "number of iterations; each makes a forward and usually a backward per image",
     "epsilon": "the radius of the ball, such as 8/255; required",
-    "loss": "the loss to maximise: ce, dlr or margin",
     "restarts": "number of runs, each from another random point",
     "searches": "number of values that are tried for the weight of the model's loss",
     "weight": "the first weight on the model's loss",
@@ -25,12 +24,10 @@ GENERAL = {
     "alpha": "smoothing of the running averages",
     "overshoot": "factor by which a step passes the linearised boundary",
     "candidates": "number of likeliest classes that are considered",
-    "levels": "grey levels every iterate is rounded to: 256 for 8 bits, none for no rounding",
     "abort_early": "whether an image stops when it no longer improves",
     "adaptive": "whether radius and step follow the linearised margin; false is the original",
     "pull_back": "forwards spent on the segment to the clean image at the end",
     "damping": "factor of a long linearised step",
-    "share": "share of the values, or of the pixels, that are changed",
 }
 """Settings that mean the same in most attacks."""
 

@@ -319,15 +319,14 @@ def _labels(examined: Examined) -> Iterator[Finding]:
             )
             yield finding("shuffled-labels", what)
     else:
-        moved = []
+        moved, names = [], dict(enumerate(examined.class_names or ()))
         for label in labels.unique().tolist():
             own = predicted[labels == label]
             other = own.mode().values.item()
             count = int((own == other).sum())
             if len(own) >= _ENOUGH_OF_A_CLASS and other != label and count >= _NEARLY_ALL * len(own):
-                known = examined.class_names is not None and label < len(examined.class_names)
-                name = str(examined.class_names[label]) if known and examined.class_names is not None else str(label)
-                named = str(label) if name == str(label) else f"{label} ({name!r})"
+                name = names.get(label, str(label))
+                named = name if name == str(label) else f"{label} ({name!r})"
                 moved.append(f"{count} of {len(own)} images of class {named} are predicted as class {other}")
         if moved:
             listed = "; ".join(moved[:3]) + (" and more" if len(moved) > 3 else "")
