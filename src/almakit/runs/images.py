@@ -167,15 +167,11 @@ def round_target(label: int, turn: int, classes: int) -> int:
 def _from_csv(path: Path, dataset: Dataset) -> list[int]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as opened:
-            rows = list(csv.DictReader(opened))
+            chosen = {row["id"]: int(row["target"]) for row in csv.DictReader(opened)}
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise BadInput(f"the targets {path} cannot be read ({error}).") from error
-    if not rows or not {"id", "target"} <= set(rows[0]):
-        raise BadInput(f"{path} needs the columns id and target.")
-    try:
-        chosen = {row["id"]: int(row["target"]) for row in rows}
-    except (TypeError, ValueError):
-        raise BadInput(f"{path} has a target that is no class number.") from None
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadInput(f"{path} needs the columns id and target, a class number ({error}).") from error
     missing = [name for name in dataset.ids if name not in chosen]
     if missing:
         raise BadInput(f"{path} has no target for {len(missing)} of the images, the first is {missing[0]!r}.")

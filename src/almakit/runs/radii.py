@@ -8,8 +8,6 @@ from ..errors import BadInput, require_text
 from ..radius import number
 
 Radii = float | str | Sequence[float | str] | Mapping[str, "float | str | Sequence[float | str]"]
-MOST = 16
-"""Largest number of radii per distance, because each is a column of tables."""
 
 
 def texts_of(epsilons: Radii, option: str = "epsilon") -> tuple[str, ...]:
@@ -45,8 +43,6 @@ def parse(texts: Sequence[str], option: str = "epsilon") -> dict[str, list[float
         if equals and not name.strip():
             raise BadInput(f"{option} {text!r} names no distance before =; write for example linf=8/255.")
         found.setdefault(name.strip(), []).extend(number(value, option) for value in values.split(","))
-        if len(found[name.strip()]) > MOST:
-            raise BadInput(f"{option} names more than {MOST} radii for one distance; choose fewer.")
     return found
 
 
