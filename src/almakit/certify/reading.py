@@ -192,18 +192,10 @@ def _quotient(node: Any, known: Known, shape: tuple[int, ...], outward: bool) ->
     ), [first]
 
 
-def _negated(node: Any, known: Known, shape: tuple[int, ...], outward: bool) -> Read:
-    return _scale(-1.0, 0.0, node.meta["val"], outward), [node.args[0]]
-
-
 def _from_scalar(node: Any, known: Known, shape: tuple[int, ...], outward: bool) -> Read:
     """rsub: c - k x."""
     times = float(_argument(node, 2, "alpha", 1))
     return _scale(-times, _value(node.args[1], known), node.meta["val"], outward), [node.args[0]]
-
-
-def _nothing(node: Any, known: Known, shape: tuple[int, ...], outward: bool) -> Read:
-    return None, [node.args[0]]
 
 
 def _item(node: Any, known: Known, shape: tuple[int, ...], outward: bool) -> Read:
@@ -215,11 +207,7 @@ def _item(node: Any, known: Known, shape: tuple[int, ...], outward: bool) -> Rea
 def _reshaped(node: Any, known: Known, shape: tuple[int, ...], outward: bool) -> Read:
     if node.meta["val"].dtype != node.args[0].meta["val"].dtype:
         raise Unreadable("of the same bits as another type")
-    return Positive(0.0, partial(_reshape, shape=shape)), [node.args[0]]
-
-
-def _reshape(x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    return x.reshape(len(x), *shape)
+    return Positive(0.0, lambda x: x.reshape(len(x), *shape)), [node.args[0]]
 
 
 def _linear_step(node: Any, known: Known, shape: tuple[int, ...], outward: bool) -> Read:
@@ -279,9 +267,9 @@ READERS: dict[str, Callable[..., Read]] = {
     "sub": partial(_sum, sign=-1.0),
     "mul": _product,
     "div": _quotient,
-    "neg": _negated,
+    "neg": lambda node, known, shape, outward: (_scale(-1.0, 0.0, node.meta["val"], outward), [node.args[0]]),
     "rsub": _from_scalar,
-    **dict.fromkeys(SAME, _nothing),
+    **dict.fromkeys(SAME, lambda node, known, shape, outward: (None, [node.args[0]])),
     "<built-in function getitem>": _item,
     **dict.fromkeys(("flatten", "view", "reshape", "_unsafe_view", "squeeze", "unsqueeze"), _reshaped),
     **dict.fromkeys(
