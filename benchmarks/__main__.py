@@ -24,6 +24,7 @@ quality kwta | trains the k-WTA network among the subjects | 5 min | mnist-kwta.
 walk ablation | what each piece of the soft walk is worth | hours | ablation.json | figures/ablation.md
 walk sealed | the soft walk on networks nothing was chosen on | hours | sealed.json | figures/sealed.md
 walk spread | how much rounding moves its distances | 20 min | spread.json | figures/spread.md
+walk cost | its processor time outside the model | 2 min
 walk picture | its picture in two dimensions | 10 s | | pictures/walk.png
 walk pool | a table of the pool's networks, or their training | minutes each
 baselines networks | other papers' attacks beside other libraries' | hours | baselines.json | figures/parity.md
@@ -36,6 +37,7 @@ libraries six-tasks | six tasks in four libraries, in lines of code | 2 min | si
 libraries black-box | attacks without gradients beside other libraries' | 10 min | black_box.json
 faults injected | hundreds of faults thrown at real runs, and resumes | an hour | faults.json | figures/reliability.md
 faults fuzz | the fuzzers of the tests for longer | 16 min | fuzz.json | figures/reliability.md
+faults kills | a run killed at random moments against one left alone | 5 min | kill_resume.json
 faults soak | memory and file handles over mixed runs | 40 min | soak.json | figures/reliability.md
 faults ties | 8-bit robust accuracy beside counting grey levels | 3 min | ties.json | figures/reliability.md
 faults numbers | situations in which numbers could be silently wrong | 3 min | numbers.json | figures/reliability.md

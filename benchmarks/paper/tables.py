@@ -6,6 +6,8 @@ run folder.
     python -m benchmarks paper tables --keep runs/reproduce-mnist   takes the run's summary and its images'
       distances on the way (claim.py) into benchmarks/results and writes the pages
     python -m benchmarks paper tables   writes the pages again from what is kept
+    python -m benchmarks paper tables --check runs/reproduce-mnist   compares a random tenth of what is kept with
+      the run folders themselves, by numpy alone
 
 A second ``--keep`` of the same data set replaces the cells it has (same network, attack and number of images or fewer)
 and keeps the others.
@@ -14,21 +16,19 @@ and keeps the others.
 from __future__ import annotations
 
 import argparse
+import random
 import sys
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from almakit import Run
 from almakit.paper import tables as paper_tables
-from almakit.paper.entries import Entry, described, from_json, to_json
+from almakit.paper.entries import Entry, described, folder_sha256, from_json, to_json
 from almakit.paper.grid import DATASETS, Cell, choose, name_of, networks
-from almakit.report.numbers import median
 from almakit.report.table import figure
-from almakit.runs.store.fields import finite
 from benchmarks import DOCS, RESULTS
 from benchmarks.common import Results, markdown
+from benchmarks.paper import check as results_check
 from benchmarks.paper import claim
 
 KEPT, PAGE = RESULTS, DOCS / "figures" / "results.md"
@@ -92,10 +92,8 @@ def keep_parts(run: Path, entries: list[Entry]) -> None:
     for entry in entries:
         place = run / entry.folder / "records.sqlite"
         if entry.images == PARTS[-1][1] and place.is_file():
-            records = sorted(Run(place.parent).records, key=lambda record: record.image)
-            distances = np.array([record.verified for record in records])
-            medians = [finite(median(distances[slice(*part)])) for part in PARTS]
-            first = {str(count): finite(median(distances[:count])) for count in counts}
+            medians = [results_check.median(place, part) for part in PARTS]
+            first = {str(count): results_check.median(place, (0, count)) for count in counts}
             results.keep(f"{entry.label}|{entry.distance}|{entry.title}", {"medians": medians, "first": first})
 
 
@@ -122,6 +120,27 @@ def easier(entries: list[Entry]) -> str:
             rows.append([*name, *medians, figure(entry.paper.median, 3), ratio])
     head = ["Network ", "Distance ", "Attack ", "first 1000", "first 5000", "last 5000", "all 10 000", "Paper", "Ratio"]
     return markdown(head, rows) if rows else ""
+
+
+def check(run: Path, share: float = 0.1, seed: int = 0) -> tuple[int, list[str]]:
+    """How many kept entries, a random share of those with a run folder below ``run``, were computed again from its
+    records, and sentences about those that they do not bear out."""
+    places = [KEPT / f"reproduce-{dataset}.json" for dataset in sorted(DATASETS)]
+    kept = [entry for place in filter(Path.is_file, places) for entry in from_json(place)[0]]
+    here = [entry for entry in kept if (run / entry.folder / "records.sqlite").is_file()]
+    if not here:
+        return 0, [
+            f"{run} holds none of the run folders the kept entries came from, so nothing was compared; name the "
+            "folder given to --keep."
+        ]
+    chosen = random.Random(seed).sample(here, max(1, round(share * len(here))))
+    faults = [fault for entry in chosen for fault in results_check.faults(entry, run / entry.folder)]
+    faults += [
+        f"{run / entry.folder} has other files than the kept line was made from."
+        for entry in chosen
+        if entry.folder_sha256 not in (None, folder_sha256(Run(run / entry.folder)))
+    ]
+    return len(chosen), faults
 
 
 def judged(entries: list[Entry]) -> str:
@@ -243,6 +262,9 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep", type=Path, action="append", default=[], metavar="RUN", help="take a reproduction's summary in first"
     )
+    parser.add_argument("--check", type=Path, metavar="RUN", help="compare what is kept with the run folders below RUN")
+    parser.add_argument("--share", type=float, default=0.1, help="of the cells that are compared (default a tenth)")
+    parser.add_argument("--seed", type=int, default=0, help="of their choice")
     parser.add_argument("--out", type=Path, default=PAGE, help="the page of tables")
 
 
@@ -250,6 +272,10 @@ def main(args: argparse.Namespace) -> int:
     for run in args.keep:
         print(f"kept in {keep(run)}")
         claim.keep(run, claim.stored())
+    if args.check:
+        found, faults = check(args.check, args.share, args.seed)
+        print("\n".join(faults) or f"What is kept agrees with {found} of its run folders below {args.check}.")
+        return 1 if faults else 0
     if not any(map(kept_file, DATASETS)):
         raise SystemExit(f"{KEPT} has no reproduce-*.json: take a reproduction in with --keep RUN.")
     args.out.write_text(page(), encoding="utf-8")

@@ -1,4 +1,5 @@
-"""docs/figures/results.md: written from kept runs, and equal to what the kept files give."""
+"""docs/figures/results.md: written from kept runs, which can be checked against their folders, and equal to what the
+kept files give."""
 
 from __future__ import annotations
 
@@ -66,21 +67,34 @@ def test_a_line_on_easy_images_is_judged_by_what_is_left(writer: ModuleType) -> 
     assert "| SmallCNN | ℓ2 | ALMA 100 | 1.000 | 1.000 | 3.000 | 2.000 | 1.38 | 1.449 |" in writer.easier([half])
 
 
-def test_runs_are_kept_and_replaced(writer: ModuleType, tmp_path: Path) -> None:
+def test_runs_are_kept_replaced_and_checked(writer: ModuleType, tmp_path: Path) -> None:
     flags = ["reproduce", "mnist", "--attacks", "alma", "--distances", "l2", "--budget", "small"]
     flags += ["--model", "mnist/smallcnn-tiny", "--no-figures", "--quiet"]
     assert main([*flags, "--limit", "3", "--out", str(tmp_path / "run")]) == 0
-    writer.keep(tmp_path / "run")
+    place = writer.keep(tmp_path / "run")
     assert main([*flags, "--limit", "2", "--out", str(tmp_path / "run")]) == 0
     assert [entry.images for entry in from_json(writer.keep(tmp_path / "run"))[0]] == [3], (
         "fewer images do not replace more"
     )
+    assert writer.check(tmp_path / "run") == (1, [])
     text = writer.page()
     assert "## MNIST" in text and "First 3 images" in text and "mnist/smallcnn-tiny" in text
     command = (
         "almakit reproduce mnist --limit 3 --costly-limit 3 --budget small --attacks alma --model mnist/smallcnn-tiny"
     )
     assert command in text
+    entries, rest = from_json(place)
+    place.write_text(to_json([replace(entries[0], median=9.0)], rest["machine"], rest["skipped"]))
+    assert len(writer.check(tmp_path / "run")[1]) == 1, "a number nobody measured is found"
+    for wrong in ({"success": 0.5}, {"images": 4}, {"weights_sha256": "0"}, {"complete": False}):
+        place.write_text(to_json([replace(entries[0], **wrong)], rest["machine"], rest["skipped"]))
+        (sentence,) = writer.check(tmp_path / "run")[1]
+        assert f"gives {next(iter(wrong))} " in sentence
+    for wrong, sentence in (({"low": 0.1}, "gives an interval"), ({"folder_sha256": "0"}, "other files")):
+        place.write_text(to_json([replace(entries[0], **wrong)], rest["machine"], rest["skipped"]))
+        assert sentence in writer.check(tmp_path / "run")[1][0]
+    found, (sentence,) = writer.check(tmp_path)
+    assert found == 0 and "nothing was compared" in sentence
 
 
 def test_the_papers_tables_are_in_the_page(writer: ModuleType) -> None:
