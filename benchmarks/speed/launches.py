@@ -1,7 +1,8 @@
 """Operators and reads back to the host of a query, on the path for devices where reading back is expensive.
 
     python -m benchmarks speed launches
-    python -m benchmarks speed launches --every   reads of every registered attack that takes steps=
+    python -m benchmarks speed launches --every   reads of every registered attack that takes steps=, on 8 digits; those
+                                                  in distances of colours on digits in three channels
 
 A batch of 32 digits on mnist/smallcnn-tiny, selected on the CPU by ALMAKIT_CHEAP_SYNC=0. Counted is every operator that
 torch dispatches and that is no view: on a GPU each is a kernel launch. The fixed costs of a call are not in it: two
@@ -22,14 +23,18 @@ from importlib.util import find_spec
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from almakit import attacks, data, models, registry
 from almakit.core import Attack, Problem
+from almakit.errors import BadInput
 from benchmarks import peers
 from benchmarks.common import Results, markdown
 
 IMAGES, STEPS = 32, (30, 60)
+FEW_IMAGES = 8  # for every attack
+IN_COLOUR = ("ciede2000", "lpips")
 TEXTS = {
     "ALMA l2": "alma(distance=l2, steps={})",
     "DDN": "ddn(steps={})",
@@ -93,13 +98,28 @@ def per_query(call: Callable[[int], int]) -> tuple[float, float]:
         operators.append(counted.operators.total())
         reads.append(counted.reads.total())
     more = queries[1] - queries[0]
+    if not more:
+        raise BadInput(f"it makes no more queries in {STEPS[1]} steps than in {STEPS[0]}.")
     return (operators[1] - operators[0]) / more, (reads[1] - reads[0]) / more
 
 
-def count(attack: Callable[[int], Attack]) -> tuple[float, float]:
-    """Operators and reads per query of an attack of so many steps."""
-    model = models.load("mnist/smallcnn-tiny")
-    x = data.load("mnist-demo", limit=IMAGES).tensors()[0]
+def grey(images: int) -> tuple[Callable[[Tensor], Tensor], Tensor]:
+    """The network and the digits (images, 1, 28, 28)."""
+    return models.load("mnist/smallcnn-tiny"), data.load("mnist-demo", limit=images).tensors()[0]
+
+
+def coloured(images: int) -> tuple[Callable[[Tensor], Tensor], Tensor]:
+    """The network on the mean of three channels, and the digits (images, 3, 28, 28) in three equal ones, for attacks in
+    distances of colours."""
+    model, x = grey(images)
+    return lambda images: model(images.mean(1, keepdim=True)), x.repeat(1, 3, 1, 1)
+
+
+def count(
+    attack: Callable[[int], Attack], subject: tuple[Callable[[Tensor], Tensor], Tensor] | None = None
+) -> tuple[float, float]:
+    """Operators and reads per query of an attack of so many steps on a network and images, by default grey digits."""
+    model, x = grey(IMAGES) if subject is None else subject
     with torch.no_grad():
         labels = model(x).argmax(1)
     before = os.environ.get("ALMAKIT_CHEAP_SYNC")
@@ -133,9 +153,18 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def measure(results: Results, args: argparse.Namespace) -> None:
     for name in registry.names("attacks") if args.every else ():
-        if "steps" in (kind := registry.get("attacks", name)).__dataclass_fields__:
-            fixed = {"epsilon": 0.1} if "epsilon" in kind.__dataclass_fields__ and not kind.minimal else {}
-            results.keep(f"every {name}", count(lambda steps, kind=kind, fixed=fixed: kind(steps=steps, **fixed)))  # type: ignore[misc]
+        kind = registry.get("attacks", name)
+        if "steps" not in (settings := kind.__dataclass_fields__):
+            continue
+        fixed: dict[str, Any] = {"epsilon": 0.1} if "epsilon" in settings and not kind.minimal else {}
+        fixed |= {"searches": 2} if "searches" in settings else {}
+        subject = (coloured if repr(kind(**fixed).measure) in IN_COLOUR else grey)(FEW_IMAGES)
+        try:
+            found = count(lambda steps, kind=kind, fixed=fixed: kind(steps=steps, **fixed), subject)  # type: ignore[misc]
+        except BadInput as error:
+            print(f"{name} is not counted: {error}")
+        else:
+            results.keep(f"every {name}", found)
     results.keep("a null attack", {"ours": count(Null)})
     for name, text in TEXTS.items():
         cell = {**results.cells.get(name, {}), "ours": count(lambda steps, text=text: attacks.get(text.format(steps)))}  # type: ignore[misc]

@@ -15,7 +15,7 @@ from torch import Tensor
 
 import almakit
 from almakit import ImageResult, Result, Status
-from almakit.errors import AlmakitError, BadInput, Unavailable
+from almakit.errors import AlmakitError, BadInput
 
 INF = float("inf")
 
@@ -112,21 +112,6 @@ def test_a_point_at_a_fixed_radius_is_inside_it(attacked) -> None:
         assert found.robust_accuracy(eps) == 1 - found.success_rate
 
 
-def test_pandas(attacked) -> None:
-    frame = attacked[3].to_pandas()
-    assert list(frame.columns) == ["label", "status", "success", "distance", "forwards", "backwards", "reason"]
-    assert len(frame) == 6
-    assert frame.loc[2, "status"] == "already-wrong"
-    assert frame["distance"].iloc[3] == pytest.approx(float(attacked[3].distances[3]))
-    assert made([1.0, INF]).to_pandas()["reason"].tolist()[1] == "why"
-
-
-def test_without_pandas_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(Unavailable, match="pip install pandas"):
-        made([1.0]).to_pandas()
-
-
 def test_figures(attacked, tmp_path: Path) -> None:
     result = attacked[3]
     curve = result.plot()
@@ -178,12 +163,6 @@ def test_saved_and_loaded(attacked, tmp_path: Path) -> None:
     with pytest.raises(AlmakitError, match=r"saved as digit\.safetensors, not as digit\.png"):
         result.save(tmp_path / "digit.png")
     assert not (tmp_path / "digit.png").exists()
-
-
-def test_for_notebooks(attacked) -> None:
-    page = attacked[3]._repr_html_()
-    assert page.count("<tr>") == 7 and "6 images" in page and "already wrong" in page and "more</p>" not in page
-    assert "and 5 more" in made([1.0] * 15)._repr_html_()
 
 
 def test_the_best_of_several(attacked) -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..core import Attack, DistanceLike, Problem
-from ..core.problem import Query
+from ..core.query import Query
 from ..optim import bounds, leading_plane, length, nearest_plane, to_halfspace
 from ..tensors import SMALL, per_image
 from .fixed_epsilon import random_start

@@ -5,7 +5,8 @@ from ..goals.classes import ClassGoal
 from .attack import Attack, DistanceLike
 from .box import Box
 from .counts import Exhausted
-from .problem import Problem, Query
+from .problem import Problem
+from .query import Query
 from .result import ImageResult, Result, Status, best_of
 
 __all__ = [

@@ -6,7 +6,6 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
@@ -208,8 +207,7 @@ class Attack:
         if self.needs_classes() and not goal.by_class:
             raise BadInput(
                 f"{type(self).__name__} as it is set needs the logits of classes and serves the goals untargeted and "
-                f"targeted; for {goal.title} take "
-                f"{', '.join(serving_any_goal())}, or loss=margin where the attack has a loss."
+                f"targeted; for {goal.title} take soft-walk, alma, ddn or fmn, or loss=margin if the attack has a loss."
             )
 
     def describe(self) -> dict[str, Any]:
@@ -244,16 +242,6 @@ def default_batch_size(x: Tensor) -> int:
     every time.
     """
     return max(1, min(128, (1_250_000 if x.device.type == "cpu" else 2_400_000) // x[0].numel()))
-
-
-def serving_any_goal() -> list[str]:
-    """The names of attacks that by default need only a margin."""
-    found = []
-    for name in registry.names("attacks"):
-        with suppress(BadInput):
-            if not registry.get("attacks", name)().needs_classes():
-                found.append(name)
-    return found
 
 
 OPTIONS = tuple(name for name in inspect.signature(Attack.__call__).parameters if name not in ("self", "unknown"))

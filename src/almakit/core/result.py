@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from functools import cached_property
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -16,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ..errors import BadInput, Unavailable, optional
+from ..errors import BadInput, Unavailable
 from ..radius import Grid, number, same
 
 if TYPE_CHECKING:
@@ -246,23 +245,6 @@ class Result:
             epsilons = sorted({0.0, *known})
         return [(number(eps), self.robust_accuracy(eps)) for eps in epsilons]
 
-    def to_pandas(self) -> Any:
-        """A pandas frame with one row per image: label, status, success, distance, forwards, backwards, reason."""
-        pandas = optional("pandas", "to_pandas needs pandas: pip install pandas.")
-        columns: dict[str, Any] = {"image": range(len(self))}
-        if self.labels is not None and self.labels.ndim == 1:
-            columns["label"] = self.labels.tolist()
-        columns |= {
-            "status": [Status(value).name.lower().replace("_", "-") for value in self.status.tolist()],
-            "success": self.success.tolist(),
-            "distance": self.distances.double().tolist(),
-            "forwards": self.forwards.tolist(),
-            "backwards": self.backwards.tolist(),
-            **{name: counts.tolist() for name in OTHER_COUNTS if (counts := getattr(self, name)) is not None},
-            "reason": self.reasons or [None] * len(self),
-        }
-        return pandas.DataFrame(columns).set_index("image")
-
     # Pictures and files.
 
     def plot(self, ax: Any = None) -> Picture:
@@ -327,21 +309,6 @@ class Result:
             f"{type(self).__name__}({len(self)} images: {counts or 'none'}; success {self.success_rate:.1%}, "
             f"median distance {self.median:.4g})"
         )
-
-    def _repr_html_(self) -> str:
-        """For notebooks: the text of ``repr`` and a table of the first ten images."""
-        head = "".join(
-            f"<th>{name}</th>"
-            for name in ("image", "label", "status", f"distance {escape(self.distance)}", "forwards", "backwards")
-        )
-        body = "".join(
-            f"<tr><td>{place}</td><td>{one.label if isinstance(one.label, int) else ''}</td>"
-            f"<td>{one.status.name.lower().replace('_', ' ')}</td>"
-            f"<td>{one.distance:.4g}</td><td>{one.forwards}</td><td>{one.backwards}</td></tr>"
-            for place, one in enumerate(self[:10])
-        )
-        more = f"<p>and {len(self) - 10} more</p>" if len(self) > 10 else ""
-        return f"<p>{escape(repr(self))}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
 
     # Put together.
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ..core.problem import Problem, Query
+from ..core import Problem, Query
 from ..tensors import SMALL, per_image
 from .projections import bounds, clip, dual_length, length, to_halfspace
 

@@ -13,7 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ..core.problem import Query
+from ..core.query import Query
 
 MU_MIN, MU_MAX = 1e-6, 1e12
 """Bounds of the multiplier in Algorithms 1 and 2 of the ALMA paper."""
