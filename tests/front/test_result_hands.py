@@ -112,59 +112,6 @@ def test_a_point_at_a_fixed_radius_is_inside_it(attacked) -> None:
         assert found.robust_accuracy(eps) == 1 - found.success_rate
 
 
-def test_figures(attacked, tmp_path: Path) -> None:
-    result = attacked[3]
-    curve = result.plot()
-    (ax,) = curve.axes
-    drawn = ax.lines[0]
-    assert drawn.get_xdata()[0] == 0
-    assert drawn.get_ydata()[0] == pytest.approx(100 * result.clean_accuracy)
-    assert "l2" in ax.get_xlabel()
-    assert result.plot(ax) is curve and len(ax.lines) == 2, "into axes that are there"
-    figure = result.show(3)
-    assert len(figure.axes) == 3
-    assert "adversarial, l2" in figure.axes[1].get_title()
-    assert f"label {result[3].label}" in figure.axes[0].get_title()
-    assert np.allclose(figure.axes[1].images[0].get_array(), result.adversarials[3].permute(1, 2, 0))
-    assert len(result.show().axes) == 3 * 5, "without a word the first five that were found"
-    assert len(result.show([0, 1]).axes) == 6 and len(result.show(np.int64(1)).axes) == 3
-    assert figure._repr_png_().startswith(b"\x89PNG")
-    figure.savefig(tmp_path / "show.png")
-    with pytest.raises(BadInput, match="no pictures"):
-        Result(
-            torch.zeros(1, 4),
-            torch.ones(1),
-            torch.ones(1).long(),
-            torch.ones(1),
-            torch.ones(1),
-            originals=torch.zeros(1, 4),
-        ).show(0)
-    with pytest.raises(BadInput, match="does not hold the clean images"):
-        Result(torch.zeros(1, 1, 2, 2), torch.ones(1), torch.ones(1).long(), torch.ones(1), torch.ones(1)).show(0)
-
-
-def test_saved_and_loaded(attacked, tmp_path: Path) -> None:
-    result = attacked[3]
-    place = result.save(tmp_path / "deep" / "result.safetensors")
-    again = Result.load(place)
-    for name in ("adversarials", "distances", "status", "forwards", "backwards", "originals", "labels"):
-        assert torch.equal(getattr(again, name), getattr(result, name)), name
-    assert again.reasons == result.reasons
-    assert again.probes == result.probes
-    assert again.distance == "l2"
-    assert repr(again) == repr(result)
-    bare = Result(*[getattr(result, name) for name in ("adversarials", "distances", "status", "forwards", "backwards")])
-    assert Result.load(bare.save(tmp_path / "bare.safetensors")).originals is None
-    (tmp_path / "torn").write_bytes(b"torn")
-    with pytest.raises(AlmakitError, match="no result that almakit saved"):
-        Result.load(tmp_path / "torn")
-    with pytest.raises(AlmakitError, match="there is no file"):
-        Result.load(tmp_path / "nothing")
-    with pytest.raises(AlmakitError, match=r"saved as digit\.safetensors, not as digit\.png"):
-        result.save(tmp_path / "digit.png")
-    assert not (tmp_path / "digit.png").exists()
-
-
 def test_pandas(attacked) -> None:
     frame = attacked[3].to_pandas()
     assert list(frame.columns) == ["label", "status", "success", "distance", "forwards", "backwards", "reason"]

@@ -245,73 +245,6 @@ class Result:
             epsilons = sorted({0.0, *known})
         return [(number(eps), self.robust_accuracy(eps)) for eps in epsilons]
 
-    # Pictures and files.
-
-    def plot(self, ax: Any = None) -> Picture:
-        """Draw robust accuracy against the radius, into the matplotlib axes ``ax`` if given. Returns the figure."""
-        from .plots import draw_curve
-
-        picture: Picture = draw_curve(self, ax)
-        return picture
-
-    def show(self, rows: int | Rows | None = None) -> Picture:
-        """Draw image, adversarial image and difference of one or several images, by default of the first five
-        successes. Returns a matplotlib figure."""
-        from .plots import draw_images
-
-        if rows is None:
-            rows = self.success.nonzero().flatten()[:5] if bool(self.success.any()) else slice(5)
-        return draw_images(self[[int(rows)] if _one(rows) else rows])  # type: ignore[arg-type]
-
-    def save(self, path: str | Path) -> Path:
-        """Write the result to a safetensors file, with texts and numbers as JSON in its header. ``Result.load`` reads
-        it."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        tensors = {
-            name: value.detach().cpu().contiguous().clone()
-            for name, value in values.items()
-            if isinstance(value, Tensor)
-        }
-        words = {name: value for name, value in values.items() if not isinstance(value, Tensor)}
-        place = Path(path).expanduser()
-        if place.suffix not in ("", ".safetensors"):
-            raise BadInput(
-                f"a result is saved as {place.stem}.safetensors, not as {place.name}; "
-                "result.show().savefig(...) writes a picture of its images."
-            )
-        place.parent.mkdir(parents=True, exist_ok=True)
-        save_file(tensors, place, {HEADER: json.dumps({"kind": type(self).__name__, **words}, default=vars)})
-        return place
-
-    @classmethod
-    def load(cls: type[R], path: str | Path) -> R:
-        """Read a result that ``save`` wrote."""
-        place = Path(path).expanduser()
-        if not place.is_file():
-            raise Unavailable(f"there is no file {place}.")
-        try:
-            with safe_open(place, framework="pt") as opened:
-                words: dict[str, Any] = json.loads((opened.metadata() or {})[HEADER])
-                tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 - no mapping
-        except (SafetensorError, KeyError, ValueError, OSError) as error:
-            raise BadInput(f"{place} is no result that almakit saved ({type(error).__name__}: {error}).") from error
-        known = {f.name for f in fields(cls)}
-        found = {name: value for name, value in {**words, **tensors}.items() if name in known}
-        found["radii"] = tuple(found.get("radii", ()))
-        try:
-            return cls(**found)
-        except TypeError as error:
-            raise BadInput(f"{place} does not hold all of a {cls.__name__} ({error}).") from error
-
-    def __repr__(self) -> str:
-        counts = ", ".join(f"{int((self.status == s).sum())} {s.name}" for s in Status if int((self.status == s).sum()))
-        return (
-            f"{type(self).__name__}({len(self)} images: {counts or 'none'}; success {self.success_rate:.1%}, "
-            f"median distance {self.median:.4g})"
-        )
-
-    # Put together.
-
     def to_pandas(self) -> Any:
         """A pandas frame with one row per image: label, status, success, distance, forwards, backwards, reason."""
         pandas = optional("pandas", "to_pandas needs pandas: pip install pandas.")
@@ -393,6 +326,8 @@ class Result:
             f"{type(self).__name__}({len(self)} images: {counts or 'none'}; success {self.success_rate:.1%}, "
             f"median distance {self.median:.4g})"
         )
+
+    # Put together.
 
     @staticmethod
     def empty(x: Tensor) -> Result:
