@@ -169,9 +169,13 @@ def sections(results: common.Results, args: argparse.Namespace) -> dict[str, str
         threat = f"{norm.replace('L', 'ℓ').replace('inf', '∞')} {common_radius(float(eps))}"
         times.append(mine["seconds"] / other["seconds"])
         passed.append(mine["passes"] / other["passes"])
-        for side, first, second in (("almakit", mine, other), ("AutoAttack", other, mine)):
-            if more := sorted({*first["broken"]} - {*second["broken"]}):
-                alone.append(f"{side} alone breaks {', '.join(map(str, more))} of {name} at {threat}")
+        broken = {"almakit": {*mine["broken"]}, "AutoAttack": {*other["broken"]}}
+        sides = [
+            f"{side} alone breaks {', '.join(map(str, more))}"
+            for side, images_of in broken.items()
+            if (more := sorted(images_of - set.intersection(*broken.values())))
+        ]
+        alone += [f"- {name}, {threat}: {'; '.join(sides)}"] if sides else []
         rows.append(
             [
                 f"{name}, {threat}",
@@ -186,10 +190,12 @@ def sections(results: common.Results, args: argparse.Namespace) -> dict[str, str
     text = (
         f"**Geometric means over {len(rows)} rows: {common.geometric_mean(times):.2f} of AutoAttack's processor time, "
         f"{common.geometric_mean(passed):.2f} of its forwards and backwards.** almakit-standard-v1 / AutoAttack "
-        "*standard* (seed 0), the first test images, one thread; every point judged again. Images by their number: "
-        f"{'; '.join(alone) or 'both break the same ones'}."
+        "*standard* (seed 0), the first test images, one thread; every point judged again."
     )
-    return {"standard": f"{text}\n\n{common.markdown(head, rows)}"}
+    rest = "\n".join(
+        ["In the other rows both break the same images; in these they differ (images by number):", "", *alone]
+    )
+    return {"standard": "\n\n".join([text, common.markdown(head, rows), *([rest] if alone else [])])}
 
 
 def common_radius(eps: float) -> str:
